@@ -1,0 +1,43 @@
+"""The fixtures give what they say."""
+
+import kombu
+import pytest
+
+from harness.dev.service import Service
+from tests.services import run_sql
+
+
+def test_broker_url_is_an_empty_broker(broker_url: str) -> None:
+    with kombu.Connection(broker_url) as connection:
+        queue = connection.SimpleQueue("jobs")
+        with pytest.raises(queue.Empty):
+            queue.get_nowait()
+        queue.put({"n": 1})
+        message = queue.get(timeout=10)
+        assert message.payload == {"n": 1}
+        message.ack()
+        queue.put({"n": 2})
+        queue.close()
+
+
+def test_own_broker_keeps_confirmed_messages_over_kill(own_broker: Service) -> None:
+    with kombu.Connection(own_broker.url, transport_options={"confirm_publish": True}) as connection:
+        queue = connection.SimpleQueue("jobs")
+        queue.put("kept")
+        queue.close()
+    url, pid = own_broker.url, own_broker.pid
+    own_broker.kill()
+    assert not own_broker.running
+    own_broker.start()
+    assert own_broker.url == url
+    assert own_broker.pid != pid
+    with kombu.Connection(own_broker.url) as connection:
+        queue = connection.SimpleQueue("jobs")
+        assert queue.get(timeout=10).payload == "kept"
+        queue.close()
+
+
+def test_database_is_fresh_and_migrated(database: str, empty_database: str) -> None:
+    schemas = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'core'"
+    assert run_sql(database, schemas) > [(0,)]
+    assert run_sql(empty_database, schemas) == [(0,)]
