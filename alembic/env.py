@@ -1,0 +1,46 @@
+"""Runs the migrations, for `harness.store.migrate` and for the `alembic` command of developers.
+
+The command reads the database from HARNESS_DATABASE_URL and the schema from HARNESS_SCHEMA (default `core`).
+"""
+
+import os
+
+from sqlalchemy import Connection, create_engine, text
+
+from alembic import context
+from harness.store.schema import check_schema_name, tables_of
+
+config = context.config
+schema = check_schema_name(config.attributes.get("schema") or os.environ.get("HARNESS_SCHEMA", "core"))
+
+
+def run(connection: Connection) -> None:
+    connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
+    context.configure(
+        connection=connection,
+        target_metadata=tables_of(schema).metadata,
+        version_table="harness_version",
+        version_table_schema=schema,
+        include_schemas=True,
+        include_name=lambda name, kind, parents: kind != "schema" or name == schema,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    context.configure(
+        url=os.environ.get("HARNESS_DATABASE_URL", "postgresql://"),
+        version_table="harness_version",
+        version_table_schema=schema,
+        literal_binds=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    given = config.attributes.get("connection")
+    if given is not None:
+        run(given)
+    else:
+        with create_engine(os.environ["HARNESS_DATABASE_URL"]).begin() as opened:
+            run(opened)

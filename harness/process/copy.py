@@ -1,0 +1,71 @@
+"""One delivery of one job, and what its handler may know of it."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from harness.store.inbox import Arrival
+from harness.store.processed_jobs import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One delivery.
+
+    `generation` is None for a copy that a producer sent, else the number of the inbox row that the relay sent. `eta`,
+    `expires` and `sent_at` are what the message says. `revoked` is why the parent wants it not to run, or None.
+    """
+
+    arrival: Arrival
+    generation: int | None = None
+    dispatches: int = 0
+    redelivered: bool = False
+    eta: datetime | None = None
+    expires: datetime | None = None
+    sent_at: datetime | None = None
+    revoked: str | None = None
+    worker: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.arrival.job_id, self.arrival.consumer)
+
+    @property
+    def relayed(self) -> bool:
+        return self.generation is not None
+
+    @property
+    def suspicious(self) -> bool:
+        """May an earlier delivery of it have killed its worker? Then it is counted before it works."""
+        return self.redelivered or self.dispatches > 1
+
+    def adopted(self) -> "Copy":
+        """The same delivery, now that its job has a row in the inbox and the delivery is counted."""
+        return replace(self, generation=self.generation or 0, redelivered=False, dispatches=1)
+
+    def to_be_counted(self) -> "Copy":
+        """The same delivery after it lost its connection in the handler: it may be what killed it."""
+        return replace(self, redelivered=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a handler gets for a parameter annotated `Job`.
+
+    `attempt` counts tries from 1, `deliveries` since the last recorded outcome. `idempotency_key` is the same over all
+    retries and replays, for the other side's API.
+    """
+
+    id: str
+    task: str
+    consumer: str
+    attempt: int
+    deliveries: int
+    correlation_id: str
+    queue: str
+    tenant: str | None = None
+    ordering_key: str | None = None
+    replay_of: int | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        return f"{self.consumer}:{self.id}"

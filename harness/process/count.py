@@ -1,0 +1,39 @@
+"""Counts a delivery before the work: a job that kills its worker every time must not do so for ever."""
+
+from harness.core.outcome import Duplicate, Stale
+from harness.process.copy import Copy
+from harness.process.settle import settle
+from harness.process.spec import Limits
+from harness.store.database import Database
+from harness.store.processed_jobs import FenceState
+from harness.store.store import Store
+
+
+def count(
+    database: Database, store: Store, copy: Copy, limits: Limits
+) -> tuple[Copy, int] | Duplicate | Stale:
+    """Count this delivery in a transaction of its own; the copy goes on as one of the inbox.
+
+    A copy straight from the broker first moves its job into the inbox: no delivery was counted for it yet, and the
+    first that the broker calls redelivered is the second.
+    """
+    with database.begin() as session:
+        if copy.generation is None:
+            if store.fence.take(
+                session,
+                copy.key,
+                FenceState.WAITING,
+                relayed=False,
+                digest=copy.arrival.digest,
+                wait_ms=limits.fence_wait_ms,
+            ):
+                store.inbox.add(session, copy.arrival, lease=limits.recount_lease, deliveries=2)
+                return copy.adopted(), 2
+            fence = store.fence.look(session, copy.key)
+            if fence is None or fence.state is not FenceState.WAITING:
+                return settle(session, store, copy)
+        store.fence.bound_waits(session, limits.fence_wait_ms)
+        deliveries = store.inbox.count_delivery(session, copy.key, copy.generation or 0)
+        if deliveries is None:
+            return settle(session, store, copy)
+        return copy.adopted(), deliveries

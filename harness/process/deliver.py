@@ -1,0 +1,226 @@
+"""The life of a delivery as one pipe: count, wait, validate, work, verdict; hold the message while PostgreSQL is away."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import tenacity
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from harness.core.classify import classify
+from harness.core.errors import InvalidPayload, Unrecorded
+from harness.core.failure import Failure, Kind
+from harness.core.outcome import Deferred, Duplicate, Outcome, Stale
+from harness.core.policy import Policy
+from harness.core.reason import Reason
+from harness.process.copy import Copy, Job
+from harness.process.count import count
+from harness.process.settle import settle
+from harness.process.spec import JobSpec, Limits
+from harness.process.verdict import put_off, verdict
+from harness.process.work import LOCK_NOT_AVAILABLE, Busy, Failed, Keep, LostAtWork, work
+from harness.store.database import Database, DatabaseAway, sqlstate
+from harness.store.processed_jobs import FenceState
+from harness.store.store import Store
+
+log = logging.getLogger("harness")
+
+#: Calls the user's function with validated arguments: `(args, kwargs, session, job) -> result`.
+Call = Callable[[tuple[Any, ...], dict[str, Any], Session, Job], Any]
+#: May this exception be swallowed? Not where the pool is ending this process: that is no failure of the job.
+Interrupts = Callable[[BaseException], bool]
+
+
+def deliver(
+    database: Database,
+    store: Store,
+    copy: Copy,
+    spec: JobSpec,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    call: Call,
+    limits: Limits,
+    *,
+    keep: Keep | None = None,
+    interrupts: Interrupts = lambda error: False,
+) -> Outcome:
+    """Bring one delivery to its one outcome, committed.
+
+    Raises Unrecorded when PostgreSQL stayed away for `outage_hold` seconds: nothing was decided and the message must
+    not be acknowledged. Lets an exception for which `interrupts` is true pass, likewise.
+    """
+    delivery = _Delivery(database, store, copy, spec, args, kwargs, call, limits, keep, interrupts)
+    return _holding(limits, delivery.step)
+
+
+def record(
+    database: Database, store: Store, copy: Copy, failure: Failure, policy: Policy, limits: Limits, payload: Any = None
+) -> Outcome:
+    """Give the verdict on a copy whose child died, or that can't be handed to its handler. Raises Unrecorded as `deliver`."""
+
+    def step() -> Outcome:
+        current = copy
+        if current.suspicious:
+            counted = count(database, store, current, limits)
+            if isinstance(counted, (Duplicate, Stale)):
+                return counted
+            current, _ = counted
+        return verdict(database, store, current, failure, policy, limits, payload=payload)
+
+    return _holding(limits, lambda: _or_busy(step, database, store, copy, limits))
+
+
+def _holding(limits: Limits, step: Callable[[], Outcome]) -> Outcome:
+    """Repeat `step` while the database is away; no try of the job is spent by that."""
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(DatabaseAway),
+        wait=tenacity.wait_random_exponential(multiplier=0.1, max=3),
+        stop=tenacity.stop_after_delay(limits.outage_hold),
+        before_sleep=_say_away,
+    )
+    try:
+        return retrying(step)
+    except tenacity.RetryError as error:
+        cause = error.last_attempt.exception()
+        raise Unrecorded(
+            f"PostgreSQL has been away for {limits.outage_hold:g} s ({cause}); the message stays with the broker."
+        ) from cause
+
+
+def _say_away(state: tenacity.RetryCallState) -> None:
+    if state.attempt_number == 1 and state.outcome is not None:
+        log.warning("database away, holding the message: %s", state.outcome.exception())
+
+
+class _Delivery:
+    """The state of a delivery between two steps: whether it still has to be counted."""
+
+    def __init__(
+        self,
+        database: Database,
+        store: Store,
+        copy: Copy,
+        spec: JobSpec,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        call: Call,
+        limits: Limits,
+        keep: Keep | None,
+        interrupts: Interrupts,
+    ) -> None:
+        self.database, self.store, self.copy, self.spec, self.limits = database, store, copy, spec, limits
+        self.args, self.kwargs, self.call, self.keep, self.interrupts = args, kwargs, call, keep, interrupts
+        self.policy = spec.policy_for(copy.arrival.message.queue)
+
+    def step(self) -> Outcome:
+        return _or_busy(self._step, self.database, self.store, self.copy, self.limits)
+
+    def _step(self) -> Outcome:
+        if self.copy.suspicious:
+            counted = count(self.database, self.store, self.copy, self.limits)
+            if isinstance(counted, (Duplicate, Stale)):
+                return counted
+            self.copy, deliveries = counted
+            if deliveries > self.limits.max_deliveries:
+                return self._verdict(_killed_its_workers(deliveries), final=Reason.CRASHED)
+        if self.copy.revoked is not None:
+            return self._verdict(Failure(Kind.REVOKED, "Revoked", self.copy.revoked))
+        if self.copy.eta is not None and self.copy.eta > datetime.now(UTC):
+            return self._wait_for(self.copy.eta)
+        try:
+            values = self.spec.signature.validate(self.args, self.kwargs)
+        except InvalidPayload as error:
+            return self._verdict(classify(error))
+        return self._work(*values)
+
+    def _work(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        def handler(session: Session, job: Job) -> Any:
+            return self.call(args, kwargs, session, job)
+
+        try:
+            return work(self.database, self.store, self.copy, handler, self.limits, self.keep)
+        except LostAtWork as error:
+            if error.__cause__ is not None and self.interrupts(error.__cause__):
+                raise error.__cause__ from None
+            self.copy = self.copy.to_be_counted()
+            raise
+        except Failed as failed:
+            if isinstance(failed.error, Failure):
+                return self._verdict(failed.error)
+            if self.interrupts(failed.error):
+                raise failed.error from None
+            return self._verdict(classify(failed.error, self.spec.permanent))
+
+    def _verdict(self, failure: Failure, final: Reason | None = None) -> Outcome:
+        payload = {"args": list(self.args), "kwargs": dict(self.kwargs)}
+        return verdict(
+            self.database,
+            self.store,
+            self.copy,
+            failure,
+            self.policy,
+            self.limits,
+            final=final,
+            payload=payload,
+        )
+
+    def _wait_for(self, eta: datetime) -> Outcome:
+        """A producer's eta is waited for in the inbox, where neither a time-out nor a restart can touch it."""
+        delay = (eta - datetime.now(UTC)).total_seconds()
+        copy = self.copy
+        with self.database.begin() as session:
+            taken = self.store.fence.take(
+                session,
+                copy.key,
+                FenceState.WAITING,
+                relayed=copy.relayed,
+                digest=copy.arrival.digest,
+                wait_ms=self.limits.fence_wait_ms,
+            )
+            if not taken:
+                return settle(session, self.store, copy)
+            row = None
+            if copy.generation is not None:
+                row = self.store.inbox.lock(session, copy.key, copy.generation)
+                if row is None:
+                    session.rollback()
+                    return settle(session, self.store, copy)
+            put_off(session, self.store, copy, row, delay=delay, attempts=0, failures=[])
+        return Deferred(0, delay, Failure(Kind.RETRY_LATER, "Eta", f"waits until {eta.isoformat()}"), False)
+
+
+def _or_busy(
+    step: Callable[[], Outcome], database: Database, store: Store, copy: Copy, limits: Limits
+) -> Outcome:
+    """Run `step`; where another copy holds the fence too long, the inbox keeps the job and no try is spent."""
+    try:
+        return step()
+    except Busy:
+        pass
+    except DBAPIError as error:
+        if sqlstate(error) != LOCK_NOT_AVAILABLE:
+            raise
+    with database.begin() as session:
+        if store.inbox.find(session, copy.key) is None:
+            store.fence.bound_waits(session, limits.fence_wait_ms)
+            try:
+                with session.begin_nested():
+                    store.inbox.add(session, copy.arrival, delay=limits.busy_delay)
+            except DBAPIError as error:
+                if sqlstate(error) != LOCK_NOT_AVAILABLE:
+                    raise
+                raise DatabaseAway("the inbox row of this job is being written by another copy") from error
+    busy = Failure(Kind.RETRY_LATER, "Busy", "another copy of this job is at work")
+    return Deferred(0, limits.busy_delay, busy, False)
+
+
+def _killed_its_workers(deliveries: int) -> Failure:
+    text = (
+        f"delivered {deliveries - 1} times without an outcome: each time the worker died, or its connection broke, "
+        "while the job ran"
+    )
+    return Failure(Kind.CRASHED, "WorkerLost", text)
+
+

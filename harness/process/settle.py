@@ -1,0 +1,18 @@
+"""A copy that may not decide, for its fence is somebody else's: a duplicate, or stale."""
+
+from sqlalchemy.orm import Session
+
+from harness.core.outcome import Duplicate, Stale
+from harness.process.copy import Copy
+from harness.store.processed_jobs import FenceState
+from harness.store.store import Store
+
+
+def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
+    """Say what the copy is. For a job that is done, close what is still open for it."""
+    fence = store.fence.look(session, copy.key, lock=True)
+    if fence is None or fence.state is not FenceState.DONE:
+        return Stale()
+    store.inbox.remove(session, copy.key)
+    store.letters.resolve(session, copy.key)
+    return Duplicate(fence.result)

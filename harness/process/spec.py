@@ -1,0 +1,51 @@
+"""What is known of a job before any message: its handler's signature, its policy, its gate."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from harness.core.classify import Permanents
+from harness.core.policy import Policy
+from harness.core.signature import Signature
+
+#: Decides whether a dead letter may be replayed by beat: `(session, arguments) -> bool`.
+Gate = Callable[[Session, Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times (seconds) and counts that hold for every job of a service."""
+
+    fence_wait: float = 10.0
+    outage_hold: float = 60.0
+    max_deliveries: int = 5
+    recount_lease: float = 60.0
+    busy_delay: float = 5.0
+    too_old: float = 6 * 86_400.0
+    immediate_tries: int = 3
+
+    @property
+    def fence_wait_ms(self) -> int:
+        return max(1, round(self.fence_wait * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job: `consumer` is the fence's second key and stays the same when the task is renamed."""
+
+    service: str
+    task: str
+    consumer: str
+    signature: Signature
+    policy: Policy = field(default_factory=Policy)
+    queue_policies: Mapping[str, Policy] = field(default_factory=dict)
+    permanent: Permanents = ()
+    can_replay: Gate | None = None
+    max_replays: int = 3
+    max_age: float = 7 * 86_400.0
+
+    def policy_for(self, queue: str) -> Policy:
+        """A queue's policy wins over the job's, for it is the more special wish of the operator."""
+        return self.queue_policies.get(queue, self.policy)

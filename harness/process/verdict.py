@@ -1,0 +1,136 @@
+"""What a failure leads to: a deferral or a dead letter, decided behind the fence."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from harness.core.failure import Failure
+from harness.core.message import jsonable
+from harness.core.outcome import Dead, Deferred, Duplicate, Stale
+from harness.core.policy import GiveUp, Policy, Retry, decide
+from harness.core.reason import Reason
+from harness.process.copy import Copy
+from harness.process.settle import settle
+from harness.process.spec import Limits
+from harness.store.database import Database
+from harness.store.inbox import InboxRow
+from harness.store.processed_jobs import FenceState
+from harness.store.store import Store
+
+#: A job that waits for hours may fail often without spending tries: the newest failures are kept.
+KEPT_FAILURES = 100
+
+
+class _NotOurs(Exception):
+    """Rolls back a fence that was taken for a row that has gone on without this copy."""
+
+
+def verdict(
+    database: Database,
+    store: Store,
+    copy: Copy,
+    failure: Failure,
+    policy: Policy,
+    limits: Limits,
+    *,
+    final: Reason | None = None,
+    payload: Any = None,
+) -> Deferred | Dead | Duplicate | Stale:
+    """Record what becomes of the job after `failure`, in one transaction, fence first.
+
+    With `final` it is dead for that reason, whatever the policy says. Where another copy has decided, the verdict is
+    void and the copy is a duplicate or stale.
+    """
+    try:
+        with database.begin() as session:
+            if not store.fence.take(
+                session,
+                copy.key,
+                FenceState.WAITING,
+                relayed=copy.relayed,
+                digest=copy.arrival.digest,
+                wait_ms=limits.fence_wait_ms,
+            ):
+                return settle(session, store, copy)
+            row = None
+            if copy.generation is not None:
+                row = store.inbox.lock(session, copy.key, copy.generation)
+                if row is None:
+                    raise _NotOurs
+            return _record(session, store, copy, row, failure, policy, final, payload)
+    except _NotOurs:
+        with database.begin() as session:
+            return settle(session, store, copy)
+
+
+def _record(
+    session: Session,
+    store: Store,
+    copy: Copy,
+    row: InboxRow | None,
+    failure: Failure,
+    policy: Policy,
+    final: Reason | None,
+    payload: Any,
+) -> Deferred | Dead:
+    attempt = (row.attempts if row else 0) + 1
+    entry = failure.to_dict() | {
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "attempt": attempt,
+        "worker": copy.worker,
+    }
+    failures = [*(row.failures if row else []), entry][-KEPT_FAILURES:]
+    waited = (datetime.now(UTC) - row.created_at).total_seconds() if row else 0.0
+    match GiveUp(final) if final else decide(failure, attempt, policy, waited):
+        case Retry(delay, spends_try):
+            spent = attempt if spends_try else attempt - 1
+            put_off(session, store, copy, row, delay=delay, attempts=spent, failures=failures)
+            return Deferred(attempt, delay, failure, spends_try)
+        case GiveUp(reason):
+            store.fence.set_state(session, copy.key, FenceState.DEAD)
+            store.inbox.remove(session, copy.key)
+            letter_id = store.letters.write(
+                session,
+                copy.arrival,
+                reason=reason,
+                attempts=attempt,
+                deliveries=row.deliveries if row else 1,
+                failures=failures,
+                payload=jsonable(payload),
+            )
+            store.audit.write(
+                session,
+                service=copy.arrival.service,
+                actor=copy.worker or "harness",
+                action="dead_lettered",
+                letter_id=letter_id,
+                consumer=copy.key.consumer,
+                job_id=copy.key.job_id,
+                reason=str(reason),
+                details={"attempts": attempt, "error_type": failure.error_type},
+            )
+            return Dead(reason, attempt, failure, letter_id)
+
+
+def put_off(
+    session: Session,
+    store: Store,
+    copy: Copy,
+    row: InboxRow | None,
+    *,
+    delay: float,
+    attempts: int,
+    failures: list[dict[str, Any]],
+) -> None:
+    """Let the job wait in the inbox; the fence is held and says `waiting`."""
+    if row is None:
+        if store.inbox.add(
+            session, copy.arrival, delay=delay, attempts=attempts, failures=failures, fresh=True
+        ):
+            return
+        # A copy that found the fence busy has put the row there, and has no more say now that the fence is ours.
+        row = store.inbox.lock(session, copy.key, 0)
+        if row is None:
+            raise _NotOurs
+    store.inbox.defer(session, row.id, delay=delay, attempts=attempts, failures=failures)

@@ -1,0 +1,126 @@
+"""The connection to PostgreSQL: one engine per process, the guarded session of the work, and what "away" means."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.orm import Session
+
+from harness.core.errors import HarnessError, TransactionRefused
+
+#: SQLSTATE classes and codes that say "the server cannot serve now", not "this job is wrong": connection
+#: exceptions, operator intervention, insufficient resources, and a server that is read-only (a standby).
+AWAY_CLASSES = ("08", "57P", "53", "58")
+AWAY_CODES = ("25006", "25P03", "25P04")
+
+_ENDS_TRANSACTION = ("COMMIT", "ROLLBACK", "BEGIN", "START TRANSACTION", "END", "ABORT", "PREPARE TRANSACTION")
+_REFUSED = (
+    "The handler's transaction belongs to the harness: it commits the effects together with the fence, so the handler "
+    "may not {what}. Leave it out; to undo a part, use `with session.begin_nested():`, to undo all, raise an exception."
+)
+
+
+class DatabaseAway(HarnessError):
+    """PostgreSQL could not be reached, or said that it cannot serve now. No try of the job is spent."""
+
+
+class WorkSession(Session):
+    """The session that a handler gets: the harness commits, rolls back and closes it, nobody else."""
+
+    def commit(self) -> NoReturn:
+        raise TransactionRefused(_REFUSED.format(what="commit"))
+
+    def rollback(self) -> NoReturn:
+        raise TransactionRefused(_REFUSED.format(what="roll back"))
+
+    def close(self) -> NoReturn:
+        raise TransactionRefused(_REFUSED.format(what="close the session"))
+
+
+def sqlstate(error: BaseException) -> str:
+    """The five-character SQLSTATE of a database error, or ''."""
+    return str(getattr(getattr(error, "orig", None), "pgcode", None) or "")
+
+
+def means_away(error: BaseException) -> bool:
+    """Does this error say that the database is away, rather than that the statement was wrong?"""
+    if not isinstance(error, DBAPIError):
+        return False
+    code = sqlstate(error)
+    if code:
+        return code.startswith(AWAY_CLASSES) or code in AWAY_CODES
+    return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError))
+
+
+class Database:
+    """PostgreSQL for one process.
+
+    `url`: an SQLAlchemy URL. Connections are opened when needed; `forked()` must be called in every child.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 1, connect_timeout: int = 5) -> None:
+        self.url = make_url(url)
+        if self.url.drivername in ("postgresql", "postgres"):
+            self.url = self.url.set(drivername="postgresql+psycopg2")
+        self.engine = _engine(self.url, pool_size, connect_timeout)
+
+    def forked(self) -> None:
+        """Forget the parent's connections without closing them: the sockets are the parent's."""
+        self.engine.dispose(close=False)
+
+    def dispose(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def begin(self) -> Iterator[Session]:
+        """A transaction of the harness's own: committed at the end, rolled back on an exception.
+
+        Raises DatabaseAway when PostgreSQL cannot be reached or cannot serve.
+        """
+        try:
+            with Session(self.engine, expire_on_commit=False) as session, session.begin():
+                yield session
+        except DBAPIError as error:
+            if means_away(error):
+                raise DatabaseAway(str(error.orig or error)) from error
+            raise
+
+
+def _engine(url: Any, pool_size: int, connect_timeout: int) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=5,
+        pool_timeout=connect_timeout,
+        # A stale connection shows at BEGIN or at the fence, before the handler: there it is simply tried again,
+        # which is cheaper than a ping before every job.
+        pool_pre_ping=False,
+        connect_args={
+            "connect_timeout": connect_timeout,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
+        },
+    )
+    event.listen(engine, "connect", _remember_lock_timeout)
+    event.listen(engine, "before_cursor_execute", _refuse_transaction_statements)
+    return engine
+
+
+def _remember_lock_timeout(dbapi_connection: Any, record: Any) -> None:
+    with dbapi_connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        record.info["lock_timeout"] = cursor.fetchone()[0]
+    dbapi_connection.rollback()
+
+
+def _refuse_transaction_statements(
+    connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
+) -> None:
+    if connection.info.get("at_work") and statement.lstrip()[:20].upper().startswith(_ENDS_TRANSACTION):
+        raise TransactionRefused(_REFUSED.format(what=f"send {statement.strip()[:40]!r}"))

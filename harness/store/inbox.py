@@ -1,0 +1,287 @@
+"""The inbox: jobs that wait (retry, replay, enqueue) or are in trouble, each with its exact message.
+
+A row belongs to the copy that carries its `generation`. Every deferral draws a new one, so that a late copy of an
+earlier dispatch can neither run nor decide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, Table, delete, func, literal, literal_column, select, update
+from sqlalchemy.dialects.postgresql import INTERVAL, insert
+from sqlalchemy.orm import Session
+
+from harness.core.message import Message
+from harness.store import codec
+from harness.store.processed_jobs import Key
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    """A job in the inbox."""
+
+    id: int
+    service: str
+    consumer: str
+    task: str
+    job_id: str
+    message: Message
+    digest: bytes | None
+    ordering_key: str | None
+    sequence: int | None
+    tenant: str | None
+    priority: int
+    correlation_id: str | None
+    attempts: int
+    deliveries: int
+    dispatches: int
+    generation: int
+    failures: list[dict[str, Any]]
+    letter_id: int | None
+    created_at: datetime
+    available_at: datetime
+
+    @property
+    def key(self) -> Key:
+        return Key(self.job_id, self.consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is needed to put a job into the inbox."""
+
+    service: str
+    consumer: str
+    task: str
+    job_id: str
+    message: Message
+    digest: bytes | None = None
+    ordering_key: str | None = None
+    sequence: int | None = None
+    tenant: str | None = None
+    priority: int = 0
+    correlation_id: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """The columns that say who the job is and what its message was."""
+        return {
+            "service": self.service,
+            "consumer": self.consumer,
+            "task": self.task,
+            "job_id": self.job_id,
+            "digest": self.digest,
+            "ordering_key": self.ordering_key,
+            "sequence": self.sequence,
+            "tenant": self.tenant,
+            "priority": self.priority,
+            "correlation_id": self.correlation_id,
+            **message_columns(self.message),
+        }
+
+
+def message_columns(message: Message) -> dict[str, Any]:
+    """The exact message as columns."""
+    return {
+        "body": message.body,
+        "content_type": message.content_type,
+        "content_encoding": message.content_encoding,
+        "headers": codec.dumps(message.headers),
+        "properties": codec.dumps(message.properties),
+        "queue": message.queue,
+    }
+
+
+def message_of(row: Row[Any]) -> Message:
+    """The exact message of a row."""
+    return Message(
+        body=bytes(row.body),
+        content_type=row.content_type,
+        content_encoding=row.content_encoding,
+        headers=codec.loads(bytes(row.headers)),
+        properties=codec.loads(bytes(row.properties)),
+        queue=row.queue,
+    )
+
+
+def seconds(value: float) -> Any:
+    """An SQL interval of so many seconds."""
+    return literal(timedelta(seconds=value), INTERVAL)
+
+
+class Inbox:
+    """The SQL of `inbox`."""
+
+    def __init__(self, table: Table, fences: Table) -> None:
+        self.table = table
+        self.fences = fences
+        self._fresh = table.info["generation"].next_value()
+        self._due = literal_column("coalesce(leased_until, available_at)")
+        self._columns = [table.c[name] for name in table.c.keys() if name not in ("xid", "expires_at")]
+
+    def _row(self, row: Row[Any]) -> InboxRow:
+        return InboxRow(
+            message=message_of(row),
+            digest=None if row.digest is None else bytes(row.digest),
+            **{
+                name: getattr(row, name)
+                for name in InboxRow.__dataclass_fields__
+                if name not in ("message", "digest")
+            },
+        )
+
+    def add(
+        self,
+        session: Session,
+        arrival: Arrival,
+        *,
+        delay: float = 0.0,
+        lease: float | None = None,
+        deliveries: int = 0,
+        attempts: int = 0,
+        failures: Sequence[dict[str, Any]] = (),
+        fresh: bool = False,
+        letter_id: int | None = None,
+    ) -> bool:
+        """Put a job in; False when it is there already. `delay` and `lease` in seconds.
+
+        `fresh` draws a new generation (after a verdict or a replay); else it is 0.
+        """
+        t = self.table
+        added = session.execute(
+            insert(t)
+            .values(
+                **arrival.columns(),
+                available_at=func.now() + seconds(delay),
+                leased_until=None if lease is None else func.now() + seconds(lease),
+                deliveries=deliveries,
+                attempts=attempts,
+                failures=list(failures),
+                generation=self._fresh if fresh else 0,
+                letter_id=letter_id,
+            )
+            .on_conflict_do_nothing(index_elements=["consumer", "job_id"])
+            .returning(t.c.id)
+        )
+        return added.first() is not None
+
+    def find(self, session: Session, key: Key) -> InboxRow | None:
+        """The committed row, whether or not somebody works on it."""
+        row = session.execute(select(*self._columns).where(*self._is(key))).first()
+        return None if row is None else self._row(row)
+
+    def lock(self, session: Session, key: Key, generation: int) -> InboxRow | None:
+        """The row, held until this transaction ends; None when it is gone or belongs to another copy."""
+        t = self.table
+        row = session.execute(
+            select(*self._columns).where(*self._is(key), t.c.generation == generation).with_for_update()
+        ).first()
+        return None if row is None else self._row(row)
+
+    def claim(self, session: Session, key: Key, generation: int) -> InboxRow | None:
+        """Take the row out for the work: deleted if this transaction commits, held meanwhile, back if it does not."""
+        t = self.table
+        row = session.execute(
+            delete(t).where(*self._is(key), t.c.generation == generation).returning(*self._columns)
+        ).first()
+        return None if row is None else self._row(row)
+
+    def remove(self, session: Session, key: Key) -> bool:
+        """Delete the row of a job that has ended."""
+        return session.execute(delete(self.table).where(*self._is(key)).returning(self.table.c.id)).first() is not None
+
+    def count_delivery(self, session: Session, key: Key, generation: int) -> int | None:
+        """Count one more delivery before the work; returns the new count, None when the row is not this copy's."""
+        t = self.table
+        return session.execute(
+            update(t)
+            .where(*self._is(key), t.c.generation == generation)
+            .values(deliveries=t.c.deliveries + 1)
+            .returning(t.c.deliveries)
+        ).scalar()
+
+    def defer(
+        self, session: Session, row_id: int, *, delay: float, attempts: int, failures: Sequence[dict[str, Any]]
+    ) -> None:
+        """Let a held row wait `delay` seconds under a new generation."""
+        t = self.table
+        session.execute(
+            update(t)
+            .where(t.c.id == row_id)
+            .values(
+                available_at=func.now() + seconds(delay),
+                leased_until=None,
+                attempts=attempts,
+                failures=list(failures),
+                deliveries=0,
+                dispatches=0,
+                generation=self._fresh,
+                relay_error=None,
+            )
+        )
+
+    def lease_due(self, session: Session, service: str, *, limit: int, lease: float, longest: float) -> list[InboxRow]:
+        """Lease up to `limit` rows that are due, oldest first; rows that somebody holds are passed over.
+
+        The lease begins at `lease` seconds and doubles with every dispatch up to `longest`, so that a backlog in
+        the broker does not multiply copies.
+        """
+        t = self.table
+        due = (
+            select(t.c.id)
+            .where(t.c.service == service, self._due <= func.now())
+            .order_by(self._due)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+            .cte("due")
+        )
+        length = func.least(lease * func.power(2, func.least(t.c.dispatches, 30)), longest)
+        leased = session.execute(
+            update(t)
+            .where(t.c.id.in_(select(due.c.id)))
+            .values(
+                leased_until=func.clock_timestamp() + length * literal(timedelta(seconds=1), INTERVAL),
+                dispatches=t.c.dispatches + 1,
+                # An expired lease is no proof of a start: only the first dispatch of a generation counts here.
+                deliveries=t.c.deliveries + func.least(1, func.greatest(0, 1 - t.c.dispatches)),
+            )
+            .returning(*self._columns)
+        )
+        rows = [self._row(row) for row in leased]
+        return sorted(rows, key=lambda row: (row.available_at, row.id))
+
+    def release(
+        self, session: Session, rows: Sequence[InboxRow], *, delay: float = 0.0, error: str | None = None
+    ) -> None:
+        """Take back the lease of rows that could not be published; due again after `delay` seconds."""
+        t = self.table
+        for row in rows:
+            session.execute(
+                update(t)
+                .where(t.c.id == row.id, t.c.generation == row.generation, t.c.dispatches == row.dispatches)
+                .values(
+                    leased_until=None if delay == 0 else func.now() + seconds(delay),
+                    dispatches=row.dispatches - 1,
+                    deliveries=t.c.deliveries - (1 if row.dispatches == 1 else 0),
+                    relay_error=error,
+                )
+            )
+
+    def waiting(self, session: Session, service: str) -> int:
+        """How many rows the service has."""
+        t = self.table
+        return session.execute(select(func.count()).select_from(t).where(t.c.service == service)).scalar_one()
+
+    def seconds_until_due(self, session: Session, service: str) -> float | None:
+        """Seconds until the next row is due (0 or less: now), None when the inbox is empty."""
+        t = self.table
+        soonest = session.execute(
+            select(func.extract("epoch", func.min(self._due) - func.clock_timestamp())).where(t.c.service == service)
+        ).scalar()
+        return None if soonest is None else float(soonest)
+
+    def _is(self, key: Key) -> tuple[Any, Any]:
+        return (self.table.c.consumer == key.consumer, self.table.c.job_id == key.job_id)
+
+

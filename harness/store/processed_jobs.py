@@ -1,0 +1,161 @@
+"""The fence: one row per job and consumer that says what became of it.
+
+Whoever wants to decide anything about a job takes its fence first. A concurrent copy waits on the uncommitted row
+until the first one has committed or rolled back, so that two copies never decide differently.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from sqlalchemy import Table, delete, select, text, update
+from sqlalchemy.orm import Session
+
+
+class Key(NamedTuple):
+    """What the fence is unique for: a job's id and the consumer (`service/task`) that runs it."""
+
+    job_id: str
+    consumer: str
+
+
+class FenceState(StrEnum):
+    """`done`: its effects are committed. `waiting`: the inbox owns it. `dead`: a letter owns it."""
+
+    DONE = "done"
+    WAITING = "waiting"
+    DEAD = "dead"
+    CLAIMED = "claimed"
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRow:
+    """A fence as it stands."""
+
+    state: FenceState
+    digest: bytes | None
+    result: bytes | None
+
+
+class Fence:
+    """The SQL of `processed_jobs`."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        name = table.fullname
+        insert = (
+            f"INSERT INTO {name} AS fence (job_id, consumer, state, digest) "
+            "VALUES (%(job_id)s, %(consumer)s, %(state)s, %(digest)s) ON CONFLICT (job_id, consumer) DO "
+        )
+        claim = (
+            "UPDATE SET state = excluded.state, processed_at = now() WHERE fence.state = 'waiting'"
+        )
+        self._sql = {relayed: self._taking(insert + (claim if relayed else "NOTHING")) for relayed in (False, True)}
+
+    @staticmethod
+    def _taking(statement: str) -> str:
+        # One round trip: the waits are bounded for the fence alone and are as before when the handler begins. The reset
+        # stands behind the insert, because the outer SELECT is evaluated for the row that the CTE returns.
+        return (
+            "SET LOCAL lock_timeout = %(wait)s; SET LOCAL client_connection_check_interval = 2000; "
+            f"WITH taken AS ({statement} RETURNING 1) "
+            "SELECT set_config('lock_timeout', %(usual)s, true) FROM taken"
+        )
+
+    def take(
+        self,
+        session: Session,
+        key: Key,
+        state: FenceState,
+        *,
+        relayed: bool,
+        digest: bytes | None = None,
+        wait_ms: int = 10_000,
+    ) -> bool:
+        """Take the fence for `state`; True when it is ours until this transaction ends.
+
+        A copy from the broker can only insert it. A copy from the relay (`relayed`) may also turn `waiting` into
+        `state`. Waits at most `wait_ms` milliseconds for another copy's uncommitted fence, then PostgreSQL
+        raises `lock_not_available` (55P03).
+        """
+        connection = session.connection()
+        rows = connection.exec_driver_sql(
+            self._sql[relayed],
+            {
+                "job_id": key.job_id,
+                "consumer": key.consumer,
+                "state": str(state),
+                "digest": digest,
+                "wait": wait_ms,
+                "usual": connection.info.get("lock_timeout", "0"),
+            },
+        )
+        return rows.first() is not None
+
+    def bound_waits(self, session: Session, wait_ms: int) -> None:
+        """Wait at most so long for any lock of this transaction, which belongs to the harness alone."""
+        session.connection().exec_driver_sql("SET LOCAL lock_timeout = %(wait)s", {"wait": wait_ms})
+
+    def look(self, session: Session, key: Key, *, lock: bool = False) -> FenceRow | None:
+        """The committed fence, or None. With `lock`, nobody else may change it until this transaction ends."""
+        t = self.table
+        query = select(t.c.state, t.c.digest, t.c.result).where(
+            t.c.job_id == key.job_id, t.c.consumer == key.consumer
+        )
+        row = session.execute(query.with_for_update() if lock else query).first()
+        return None if row is None else FenceRow(FenceState(row.state), row.digest, row.result)
+
+    def set_state(self, session: Session, key: Key, state: FenceState) -> None:
+        """Change a fence that this transaction already holds."""
+        t = self.table
+        session.execute(
+            update(t)
+            .where(t.c.job_id == key.job_id, t.c.consumer == key.consumer)
+            .values(state=str(state), processed_at=text("now()"))
+        )
+
+    def keep_result(self, session: Session, key: Key, result: bytes) -> None:
+        """Keep what the handler returned, for a duplicate that has to answer with it."""
+        t = self.table
+        session.execute(
+            update(t).where(t.c.job_id == key.job_id, t.c.consumer == key.consumer).values(result=result)
+        )
+
+    def pages(self, session: Session) -> int:
+        """How many 8 KB pages the table has now: prune sweeps them by ctid range, so it needs no second index."""
+        size = session.execute(
+            text("SELECT pg_relation_size(to_regclass(:name))"), {"name": self.table.fullname}
+        ).scalar_one()
+        return int(size) // 8192 + 1
+
+    def prune(
+        self, session: Session, consumer: str, ttl: timedelta, first_page: int, last_page: int, inbox: Table, letters: Table
+    ) -> int:
+        """Delete fences of `consumer` older than `ttl` in pages [first, last) that nobody needs; returns how many.
+
+        A fence stays while its job has an inbox row or an open letter, and while a transaction holds it.
+        """
+        t = self.table
+        free = text(
+            "ctid = ANY(ARRAY(SELECT f.ctid FROM {f} f WHERE f.ctid >= CAST(:first AS tid) AND f.ctid < CAST(:last AS tid)"
+            " AND f.consumer = :consumer AND f.state <> 'claimed' AND f.processed_at < now() - CAST(:ttl AS interval)"
+            " AND NOT EXISTS (SELECT 1 FROM {i} i WHERE i.consumer = f.consumer AND i.job_id = f.job_id)"
+            " AND NOT EXISTS (SELECT 1 FROM {d} d WHERE d.consumer = f.consumer AND d.job_id = f.job_id"
+            " AND d.resolved_at IS NULL) FOR UPDATE OF f SKIP LOCKED))".format(
+                f=t.fullname, i=inbox.fullname, d=letters.fullname
+            )
+        )
+        deleted = session.execute(
+            delete(t).where(free).returning(t.c.job_id),
+            {"first": f"({first_page},0)", "last": f"({last_page},0)", "consumer": consumer, "ttl": ttl},
+        )
+        return len(deleted.all())
+
+    def consumers(self, session: Session, service: str) -> list[str]:
+        """Every consumer of `service` that has a fence, by loose index scans on nothing but the table itself."""
+        t = self.table
+        found = session.execute(
+            select(t.c.consumer).where(t.c.consumer.like(service.replace("%", r"\%") + "/%")).distinct()
+        )
+        return sorted(found.scalars())

@@ -1,0 +1,27 @@
+"""The four tables of one schema, in the order in which their rows are locked."""
+
+from functools import lru_cache
+
+from harness.store.audit_log import Audit
+from harness.store.dead_letters import DeadLetters
+from harness.store.inbox import Inbox
+from harness.store.processed_jobs import Fence
+from harness.store.schema import tables_of
+
+
+class Store:
+    """All SQL of one PostgreSQL schema. Lock order everywhere: fence → inbox → letters → audit."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        tables = tables_of(schema)
+        self.fence = Fence(tables.processed_jobs)
+        self.inbox = Inbox(tables.inbox, tables.processed_jobs)
+        self.letters = DeadLetters(tables.dead_letters)
+        self.audit = Audit(tables.audit_log)
+
+    @staticmethod
+    @lru_cache
+    def of(schema: str) -> "Store":
+        """The store of a schema; statements are built once per process."""
+        return Store(schema)
