@@ -1,8 +1,8 @@
 """Become another program that dies with the process that started it (run as a script, not imported).
 
-A launcher instead of ``subprocess``'s ``preexec_fn``: that runs Python code between fork and exec of a process
-that may have threads. The launcher also drops privileges itself, because the user it changes to may have no
-access to this very interpreter (a virtual environment below a 0700 folder).
+A launcher instead of ``subprocess``'s ``preexec_fn``: that runs Python code between fork and exec of a
+process that may have threads. The launcher also drops privileges itself, because the user it changes to may
+have no access to this very interpreter (a virtual environment below a 0700 folder).
 
 Usage: child.py PARENT_PID DEATH_SIGNAL UID GID FOLDER -- PROGRAM [ARGUMENT ...]    (UID and GID: "-" = stay)
 """

