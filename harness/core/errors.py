@@ -1,0 +1,106 @@
+"""Every error of the harness, in one tree.
+
+    HarnessError
+     ├ JobError              what a handler raises to say how its job goes on
+     │  ├ Permanent          dead now, no further try
+     │  ├ RetryLater         try again after this delay; spends a try
+     │  └ NotReady           wait without spending a try, up to the policy's deadline
+     ├ InvalidPayload        the arguments do not fit the handler's signature
+     ├ UsageError            a fault in the program; a retry cannot help
+     │  ├ SignatureError     the handler's signature cannot be used
+     │  ├ TransactionRefused the handler tried to end the harness's transaction
+     │  └ NotInAJob          something that only works inside a job was used outside
+     ├ ConfigError           a setting or a policy is wrong
+     └ Unrecorded            the outcome could not be committed; the message must not be acknowledged
+
+All of them survive pickling, for they may travel from a pool child to its parent.
+"""
+
+import math
+from datetime import timedelta
+from typing import Any, NoReturn
+
+
+class HarnessError(Exception):
+    """The root of the tree."""
+
+
+class JobError(HarnessError):
+    """What a handler raises to say how its job goes on."""
+
+
+class Permanent(JobError):
+    """The job can never succeed: it is dead-lettered now, with no further try."""
+
+
+class RetryLater(JobError):
+    """The job is to be tried again after `delay`, whatever the policy's own wait; it spends a try.
+
+    `delay` is in seconds, or a timedelta. A negative one counts as 0; one that is not a finite number raises
+    `UsageError`.
+    """
+
+    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+            raise UsageError(
+                f"RetryLater got the delay {delay!r}. It must be a finite number of seconds or a timedelta, "
+                "for the job waits exactly that long. Pass such a value, or raise another exception to wait "
+                "as the policy says."
+            )
+        self.delay = max(0.0, float(seconds))
+        self.message = message
+        super().__init__(message or f"retry in {self.delay:g} s")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.delay, self.message)
+
+
+class NotReady(JobError):
+    """Something the job needs is not there yet: it waits up to the policy's deadline and spends no try."""
+
+
+class InvalidPayload(HarnessError):
+    """The arguments do not fit the handler's signature: poison, dead-lettered with no try at all.
+
+    `errors` has one entry for each wrong argument: `argument`, `type` and `message`. Only the harness raises
+    it; it cannot be subclassed, and one that a handler raises counts as any other error of the handler.
+    """
+
+    def __init__(self, message: str, errors: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.errors: list[dict[str, Any]] = list(errors or ())
+
+    def __init_subclass__(cls, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "InvalidPayload cannot be subclassed: it means that the harness refused a message. "
+            "To end a job from its handler, raise Permanent or a subclass of it."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.errors)
+
+
+class UsageError(HarnessError):
+    """A fault in the program that uses the harness. A job that raises it is dead at once."""
+
+
+class SignatureError(UsageError):
+    """A handler's signature cannot be used. The message names the parameter and what to do."""
+
+
+class TransactionRefused(UsageError):
+    """A handler tried to commit, roll back or close the session; the transaction is the harness's."""
+
+
+class NotInAJob(UsageError):
+    """Something that only works inside a job was used outside of one."""
+
+
+class ConfigError(HarnessError):
+    """A setting or a policy is wrong. Raised when it is made, not when a job first needs it."""
+
+
+class Unrecorded(HarnessError):
+    """The outcome of a delivery could not be committed. Its message must not be acknowledged."""

@@ -1,0 +1,36 @@
+"""Why a job is dead: the closed set that dead letters carry."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a job is dead. The values are stored: never rename one."""
+
+    invalid_payload = "invalid_payload"
+    """The arguments do not fit the handler's signature."""
+    undecodable = "undecodable"
+    """The message's body or shape could not be read."""
+    unknown_task = "unknown_task"
+    """No worker that received the message knows its task."""
+    permanent = "permanent"
+    """The handler said that no try can succeed."""
+    exhausted = "exhausted"
+    """The last try failed as well."""
+    crashed = "crashed"
+    """Its process died, on the last try or too often."""
+    timed_out = "timed_out"
+    """The last try ran past its time limit."""
+    not_ready = "not_ready"
+    """What the job waits for was not there by the deadline."""
+    too_old = "too_old"
+    """Older than the fences that are kept: whether it ran before cannot be told."""
+    conflict = "conflict"
+    """Its id was used before, with other content."""
+    expired = "expired"
+    """Its `expires` had passed when it arrived."""
+    revoked = "revoked"
+    """It was revoked."""
+    outcome_unknown = "outcome_unknown"
+    """Whether the work took effect could not be found out."""
+    broker = "broker"
+    """The broker itself dead-lettered the message."""

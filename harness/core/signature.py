@@ -1,0 +1,179 @@
+"""The handler's signature is its schema: what a message must carry, and how the handler is called with it."""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pydantic
+from pydantic_core import ArgsKwargs
+
+from harness.core.errors import SignatureError, UsageError
+from harness.core.payload import invalid, wrong_shape
+
+_PARAMETER = inspect.Parameter
+_SEVERAL = (_PARAMETER.VAR_POSITIONAL, _PARAMETER.VAR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A handler's parameters, split into what a message carries and what the harness injects.
+
+    `injected` maps the name of each injected parameter to the key of its value.
+    """
+
+    full: inspect.Signature
+    sent: inspect.Signature
+    injected: Mapping[str, str]
+    adapter: pydantic.TypeAdapter[Any]
+
+    @classmethod
+    def of(
+        cls, handler: Callable[..., Any], injected: Mapping[type, str], bound: bool = False
+    ) -> "Signature":
+        """Read `handler`. `injected` maps a type to the key under which `bind` finds the value for a
+        parameter with exactly that annotation. `bound` skips the first parameter, the `self` of a bound task.
+
+        Raises `SignatureError`, at once, for what could not be validated or called later.
+        """
+        _refuse_unawaited(handler)
+        parameters = list(_signature(handler).parameters.values())
+        if bound:
+            if not parameters or parameters[0].kind not in (
+                _PARAMETER.POSITIONAL_ONLY,
+                _PARAMETER.POSITIONAL_OR_KEYWORD,
+            ):
+                raise SignatureError(
+                    f"{_name(handler)} is a bound task but takes no `self`. Add it as the first one."
+                )
+            parameters = parameters[1:]
+        parameters = [p.replace(annotation=_hint(handler, p)) for p in parameters]
+        keys = {p.name: key for p in parameters if (key := _key(p, injected)) is not None}
+        for parameter in parameters:
+            if parameter.name in keys and parameter.kind in _SEVERAL:
+                raise SignatureError(
+                    f"{_name(handler)}: the parameter {parameter} would be injected, but only a single value "
+                    "can be. Write it without the star."
+                )
+        sent = [p for p in parameters if p.name not in keys]
+        sent_signature = inspect.Signature(sent)
+        return cls(inspect.Signature(parameters), sent_signature, keys, _adapter(handler, sent_signature))
+
+    def validate(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The message's arguments, converted to what the type hints say, with the defaults filled in.
+
+        Raises `InvalidPayload`, with a message that names each wrong argument.
+        """
+        problem = wrong_shape(args, kwargs, self.injected)
+        if problem is not None:
+            raise problem
+        try:
+            valid: ArgsKwargs = self.adapter.validate_python(ArgsKwargs(tuple(args), dict(kwargs)))
+        except pydantic.ValidationError as error:
+            found = invalid(error, self.sent)
+        else:
+            return valid.args, valid.kwargs or {}
+        # Outside of the except block: the cause would only repeat the message, with a URL for each line.
+        raise found
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], injected_values: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments to call the handler with: validated ones, and `injected_values` by their keys.
+
+        Raises `UsageError` where a value to inject is missing.
+        """
+        arguments = dict(self.sent.bind(*args, **kwargs).arguments)
+        for name, key in self.injected.items():
+            if key not in injected_values:
+                raise UsageError(
+                    f"the parameter {name!r} needs the value {key!r}, which is not there to inject."
+                )
+            arguments[name] = injected_values[key]
+        ordered = {name: arguments[name] for name in self.full.parameters if name in arguments}
+        call = inspect.BoundArguments(self.full, ordered)
+        call.apply_defaults()
+        return call.args, call.kwargs
+
+
+def _name(handler: object) -> str:
+    return str(getattr(handler, "__qualname__", None) or handler)
+
+
+def _signature(handler: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(handler)
+    except (TypeError, ValueError) as error:
+        raise SignatureError(
+            f"{_name(handler)} shows no signature, the schema of its messages. Wrap it in a function."
+        ) from error
+
+
+def _refuse_unawaited(handler: Callable[..., Any]) -> None:
+    """Calling such a function runs nothing: the job would be done without any effect."""
+    plain = inspect.unwrap(handler)
+    for is_one, what in (
+        (inspect.iscoroutinefunction, "a coroutine function"),
+        (inspect.isasyncgenfunction, "an asynchronous generator"),
+        (inspect.isgeneratorfunction, "a generator"),
+    ):
+        if is_one(plain):
+            raise SignatureError(
+                f"{_name(handler)} is {what}; calling it would run nothing. Use a plain function."
+            )
+
+
+def _hint(handler: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    if parameter.annotation is _PARAMETER.empty:
+        return Any
+    target: Any = inspect.unwrap(getattr(handler, "func", handler))
+    names = getattr(target, "__globals__", None) or getattr(type(target).__call__, "__globals__", {})
+    holder: Any = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        return typing.get_type_hints(holder, globalns=names, include_extras=True)[parameter.name]
+    except Exception as error:
+        raise SignatureError(
+            f"{_name(handler)}: the annotation of {parameter.name!r}, {parameter.annotation!r}, cannot be "
+            f"resolved ({error}). Import or define the name at module level, not under TYPE_CHECKING or in "
+            "a function."
+        ) from error
+
+
+def _key(parameter: inspect.Parameter, injected: Mapping[type, str]) -> str | None:
+    hint = parameter.annotation
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    return injected.get(hint) if isinstance(hint, type) else None
+
+
+def _adapter(handler: Callable[..., Any], sent: inspect.Signature) -> pydantic.TypeAdapter[Any]:
+    """pydantic's validator for the whole list of arguments; one for each alone first, to name a culprit."""
+
+    def collect(*args: Any, **kwargs: Any) -> ArgsKwargs:
+        return ArgsKwargs(args, kwargs)
+
+    for parameter in sent.parameters.values():
+        if parameter.kind is not _PARAMETER.VAR_KEYWORD:  # its annotation may be an Unpack, which is no type
+            _schema(handler, repr(parameter.name), parameter.annotation)
+    collect.__signature__ = sent  # type: ignore[attr-defined]
+    collect.__annotations__ = {p.name: p.annotation for p in sent.parameters.values()}
+    return _schema(handler, "its parameters", collect)
+
+
+def _schema(handler: Callable[..., Any], what: str, annotation: Any) -> pydantic.TypeAdapter[Any]:
+    try:
+        adapter = pydantic.TypeAdapter(annotation)
+        if not adapter.pydantic_complete:
+            adapter.rebuild(raise_errors=True)
+        return adapter
+    except Exception as error:
+        raise SignatureError(
+            f"{_name(handler)}: pydantic cannot make a schema of {what} ({str(error).splitlines()[0]}). "
+            "Annotate it with a type that a message can carry (a number, str, list, dict, date, dataclass, "
+            "pydantic model, …), or with exactly a type that is injected, such as Session: neither optional "
+            "nor a subclass."
+        ) from error

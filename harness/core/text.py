@@ -1,0 +1,64 @@
+"""Text that PostgreSQL takes: of a bounded size, without NUL and lone surrogates."""
+
+import re
+
+_REFUSED = re.compile("[\x00\ud800-\udfff]")
+_CUT = "\n… cut …\n"
+
+
+def clean(text: str) -> str:
+    """`text` with NUL and lone surrogates (PostgreSQL refuses both) replaced by U+FFFD."""
+    # Through bytes, so that a subclass of str with methods of its own comes back as a plain str.
+    plain = str.encode(text, "utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
+    return _REFUSED.sub("\ufffd", plain)
+
+
+def bounded(text: str, limit: int, *, keep_end: bool = False) -> str:
+    """`text`, cleaned, in at most `limit` bytes of UTF-8.
+
+    What is too long loses its end, or with `keep_end` its middle: a traceback's last lines tell the most.
+    """
+    data = clean(text).encode()
+    if len(data) <= limit:
+        return data.decode()
+    room = limit - len(_CUT.encode())
+    if room < 0:
+        return data[:limit].decode(errors="ignore")
+    head = room // 4 if keep_end else room
+    tail = data[len(data) - (room - head) :]
+    return data[:head].decode(errors="ignore") + _CUT + tail.decode(errors="ignore")
+
+
+def safe_str(value: object) -> str:
+    """`str(value)`, or a stand-in that names the type when its `__str__` fails. Never raises."""
+    try:
+        return clean(str(value))
+    except BaseException:  # whatever a foreign __str__ does, the evidence must be written
+        return f"<{type_name(value)}: str() failed>"
+
+
+def safe_repr(value: object) -> str:
+    """`repr(value)`, or a stand-in that names the type when its `__repr__` fails. Never raises."""
+    try:
+        return clean(repr(value))
+    except BaseException:
+        return f"<{type_name(value)}: repr() failed>"
+
+
+def type_name(value: object) -> str:
+    """The name of the value's type, `module.Class`; built-in types without a module. Never raises."""
+    try:
+        kind = type(value)
+        name = (
+            f"{kind.__qualname__}"
+            if kind.__module__ == "builtins"
+            else f"{kind.__module__}.{kind.__qualname__}"
+        )
+        return clean(name)
+    except BaseException:
+        return "<unnamed type>"
+
+
+def int_text(value: int) -> str:
+    """`value` in digits. Python refuses to write very many of them, save in hexadecimal."""
+    return int.__repr__(value) if value.bit_length() < 10_000 else hex(value)
