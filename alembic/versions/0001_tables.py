@@ -150,9 +150,7 @@ def upgrade() -> None:
             "AND reviewer IS NOT NULL AND resolved_at IS NOT NULL)",
             name="dead_letters_discard_check",
         ),
-        sa.CheckConstraint(
-            "status <> 'pending_review' OR resolved_at IS NULL", name="dead_letters_resolved_check"
-        ),
+        sa.CheckConstraint("status <> 'pending_review' OR resolved_at IS NULL", name="dead_letters_resolved_check"),
         schema=schema,
     )
     op.create_index(

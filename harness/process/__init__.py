@@ -1,9 +1,9 @@
 """What becomes of one delivery of one job: `deliver` is the pipe, the other modules are its steps.
 
-    count  → a copy that may have killed its worker before is counted before it works again
-    work   → fence, handler, commit
-    verdict→ what a failure leads to: a deferral or a dead letter
-    settle → a copy whose job somebody else has decided
+count  → a copy that may have killed its worker before is counted before it works again
+work   → fence, handler, commit
+verdict→ what a failure leads to: a deferral or a dead letter
+settle → a copy whose job somebody else has decided
 """
 
 from harness.process.copy import Copy, Job

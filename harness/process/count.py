@@ -9,9 +9,7 @@ from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 
-def count(
-    database: Database, store: Store, copy: Copy, limits: Limits
-) -> tuple[Copy, int] | Duplicate | Stale:
+def count(database: Database, store: Store, copy: Copy, limits: Limits) -> tuple[Copy, int] | Duplicate | Stale:
     """Count this delivery in a transaction of its own; the copy goes on as one of the inbox.
 
     A copy straight from the broker first moves its job into the inbox: no delivery was counted for it yet, and the

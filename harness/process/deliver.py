@@ -56,7 +56,13 @@ def deliver(
 
 
 def record(
-    database: Database, store: Store, copy: Copy, failure: Failure, policy: Policy, limits: Limits, payload: Any = None
+    database: Database,
+    store: Store,
+    copy: Copy,
+    failure: Failure,
+    policy: Policy,
+    limits: Limits,
+    payload: Any = None,
 ) -> Outcome:
     """Give the verdict on a copy whose child died, or that can't be handed to its handler. Raises Unrecorded as `deliver`."""
 
@@ -124,9 +130,9 @@ class _Delivery:
                 return counted
             self.copy, deliveries = counted
             if deliveries > self.limits.max_deliveries:
-                return self._verdict(_killed_its_workers(deliveries), final=Reason.CRASHED)
+                return self._verdict(_killed_its_workers(deliveries), final=Reason.crashed)
         if self.copy.revoked is not None:
-            return self._verdict(Failure(Kind.REVOKED, "Revoked", self.copy.revoked))
+            return self._verdict(Failure(Kind.revoked, "Revoked", self.copy.revoked))
         if self.copy.eta is not None and self.copy.eta > datetime.now(UTC):
             return self._wait_for(self.copy.eta)
         try:
@@ -188,12 +194,10 @@ class _Delivery:
                     session.rollback()
                     return settle(session, self.store, copy)
             put_off(session, self.store, copy, row, delay=delay, attempts=0, failures=[])
-        return Deferred(0, delay, Failure(Kind.RETRY_LATER, "Eta", f"waits until {eta.isoformat()}"), False)
+        return Deferred(0, delay, Failure(Kind.retry_later, "Eta", f"waits until {eta.isoformat()}"), False)
 
 
-def _or_busy(
-    step: Callable[[], Outcome], database: Database, store: Store, copy: Copy, limits: Limits
-) -> Outcome:
+def _or_busy(step: Callable[[], Outcome], database: Database, store: Store, copy: Copy, limits: Limits) -> Outcome:
     """Run `step`; where another copy holds the fence too long, the inbox keeps the job and no try is spent."""
     try:
         return step()
@@ -212,7 +216,7 @@ def _or_busy(
                 if sqlstate(error) != LOCK_NOT_AVAILABLE:
                     raise
                 raise DatabaseAway("the inbox row of this job is being written by another copy") from error
-    busy = Failure(Kind.RETRY_LATER, "Busy", "another copy of this job is at work")
+    busy = Failure(Kind.retry_later, "Busy", "another copy of this job is at work")
     return Deferred(0, limits.busy_delay, busy, False)
 
 
@@ -221,6 +225,4 @@ def _killed_its_workers(deliveries: int) -> Failure:
         f"delivered {deliveries - 1} times without an outcome: each time the worker died, or its connection broke, "
         "while the job ran"
     )
-    return Failure(Kind.CRASHED, "WorkerLost", text)
-
-
+    return Failure(Kind.crashed, "WorkerLost", text)

@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from harness.core.failure import Failure
-from harness.core.message import jsonable
 from harness.core.outcome import Dead, Deferred, Duplicate, Stale
 from harness.core.policy import GiveUp, Policy, Retry, decide
 from harness.core.reason import Reason
+from harness.core.view import jsonable
 from harness.process.copy import Copy
 from harness.process.settle import settle
 from harness.process.spec import Limits
@@ -125,9 +125,7 @@ def put_off(
 ) -> None:
     """Let the job wait in the inbox; the fence is held and says `waiting`."""
     if row is None:
-        if store.inbox.add(
-            session, copy.arrival, delay=delay, attempts=attempts, failures=failures, fresh=True
-        ):
+        if store.inbox.add(session, copy.arrival, delay=delay, attempts=attempts, failures=failures, fresh=True):
             return
         # A copy that found the fence busy has put the row there, and has no more say now that the fence is ours.
         row = store.inbox.lock(session, copy.key, 0)

@@ -140,13 +140,13 @@ def _take(session: Session, store: Store, copy: Copy, limits: Limits) -> tuple[b
 def _refuse_late(session: Session, copy: Copy, row: InboxRow | None, limits: Limits) -> None:
     """Expired and too old, by the database's clock; asked only where the message gives cause to."""
     if copy.expires is not None and session.scalar(select(func.now() >= literal(copy.expires))):
-        raise Failed(Failure(Kind.EXPIRED, "Expired", f"expired at {copy.expires.isoformat()} before it could run"))
+        raise Failed(Failure(Kind.expired, "Expired", f"expired at {copy.expires.isoformat()} before it could run"))
     if copy.sent_at is None or row is not None:
         return
     age = timedelta(seconds=limits.too_old)
     if datetime.now(UTC) - copy.sent_at > age / 2 and session.scalar(select(func.now() - literal(copy.sent_at) > age)):
         text = f"sent at {copy.sent_at.isoformat()}: its fence may have been pruned since, so it cannot be told new"
-        raise Failed(Failure(Kind.TOO_OLD, "TooOld", text))
+        raise Failed(Failure(Kind.too_old, "TooOld", text))
 
 
 def _job(copy: Copy, row: InboxRow | None) -> Job:

@@ -16,7 +16,15 @@ from harness.core.errors import HarnessError, TransactionRefused
 AWAY_CLASSES = ("08", "57P", "53", "58")
 AWAY_CODES = ("25006", "25P03", "25P04")
 
-_ENDS_TRANSACTION = ("COMMIT", "ROLLBACK", "BEGIN", "START TRANSACTION", "END", "ABORT", "PREPARE TRANSACTION")
+_ENDS_TRANSACTION = (
+    "COMMIT",
+    "ROLLBACK",
+    "BEGIN",
+    "START TRANSACTION",
+    "END",
+    "ABORT",
+    "PREPARE TRANSACTION",
+)
 _REFUSED = (
     "The handler's transaction belongs to the harness: it commits the effects together with the fence, so the handler "
     "may not {what}. Leave it out; to undo a part, use `with session.begin_nested():`, to undo all, raise an exception."

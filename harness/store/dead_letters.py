@@ -140,7 +140,14 @@ class DeadLetters:
             set_={
                 **{
                     name: new.excluded[name]
-                    for name in ("reason", "attempts", "deliveries", "error_type", "error_message", "traceback")
+                    for name in (
+                        "reason",
+                        "attempts",
+                        "deliveries",
+                        "error_type",
+                        "error_message",
+                        "traceback",
+                    )
                 },
                 "fingerprint": new.excluded.fingerprint,
                 "failures": t.c.failures.op("||")(new.excluded.failures),
@@ -149,7 +156,14 @@ class DeadLetters:
                 "updated_at": func.now(),
                 "lineage": t.c.lineage.op("||")(
                     func.jsonb_build_object(
-                        "event", "failed_again", "at", func.now(), "replay", t.c.replays, "reason", new.excluded.reason
+                        "event",
+                        "failed_again",
+                        "at",
+                        func.now(),
+                        "replay",
+                        t.c.replays,
+                        "reason",
+                        new.excluded.reason,
                     )
                 ),
             },
@@ -173,7 +187,9 @@ class DeadLetters:
     def replayed(self, session: Session, letter_id: int, actor: str) -> None:
         """Mark a held letter as handed to the inbox again."""
         t = self.table
-        event = func.jsonb_build_object("event", "replayed", "at", func.now(), "actor", actor, "replay", t.c.replays + 1)
+        event = func.jsonb_build_object(
+            "event", "replayed", "at", func.now(), "actor", actor, "replay", t.c.replays + 1
+        )
         session.execute(
             update(t)
             .where(t.c.id == letter_id)
@@ -225,7 +241,7 @@ class DeadLetters:
         rows = session.execute(select(t).where(*self._where(service, which)).order_by(t.c.id.desc()).limit(limit))
         return [self._letter(row) for row in rows]
 
-    def ids(self, session: Session, service: str, which: Filter) -> "list[int]":  # noqa: UP037 (list is a method here)
+    def ids(self, session: Session, service: str, which: Filter) -> "list[int]":
         """The ids of the letters that fit, oldest first."""
         t = self.table
         return [*session.execute(select(t.c.id).where(*self._where(service, which)).order_by(t.c.id)).scalars()]
@@ -269,7 +285,7 @@ class DeadLetters:
         )
         return len(session.execute(delete(t).where(t.c.id.in_(old)).returning(t.c.id)).all())
 
-    def tenants(self, session: Session, service: str) -> "list[str | None]":  # noqa: UP037
+    def tenants(self, session: Session, service: str) -> "list[str | None]":
         """Every tenant that has letters."""
         t = self.table
         return [*session.execute(select(t.c.tenant).where(t.c.service == service).distinct()).scalars()]
@@ -292,5 +308,3 @@ class DeadLetters:
         if which.unresolved:
             terms.append(t.c.resolved_at.is_(None))
         return (and_(*terms),)
-
-

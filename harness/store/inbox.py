@@ -124,11 +124,7 @@ class Inbox:
         return InboxRow(
             message=message_of(row),
             digest=None if row.digest is None else bytes(row.digest),
-            **{
-                name: getattr(row, name)
-                for name in InboxRow.__dataclass_fields__
-                if name not in ("message", "digest")
-            },
+            **{name: getattr(row, name) for name in InboxRow.__dataclass_fields__ if name not in ("message", "digest")},
         )
 
     def add(
@@ -202,7 +198,13 @@ class Inbox:
         ).scalar()
 
     def defer(
-        self, session: Session, row_id: int, *, delay: float, attempts: int, failures: Sequence[dict[str, Any]]
+        self,
+        session: Session,
+        row_id: int,
+        *,
+        delay: float,
+        attempts: int,
+        failures: Sequence[dict[str, Any]],
     ) -> None:
         """Let a held row wait `delay` seconds under a new generation."""
         t = self.table
@@ -283,5 +285,3 @@ class Inbox:
 
     def _is(self, key: Key) -> tuple[Any, Any]:
         return (self.table.c.consumer == key.consumer, self.table.c.job_id == key.job_id)
-
-

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from sqlalchemy import create_engine, text
-
-from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+from alembic import command
 from harness.store.schema import check_schema_name
 
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -48,9 +48,7 @@ class Fence:
             f"INSERT INTO {name} AS fence (job_id, consumer, state, digest) "
             "VALUES (%(job_id)s, %(consumer)s, %(state)s, %(digest)s) ON CONFLICT (job_id, consumer) DO "
         )
-        claim = (
-            "UPDATE SET state = excluded.state, processed_at = now() WHERE fence.state = 'waiting'"
-        )
+        claim = "UPDATE SET state = excluded.state, processed_at = now() WHERE fence.state = 'waiting'"
         self._sql = {relayed: self._taking(insert + (claim if relayed else "NOTHING")) for relayed in (False, True)}
 
     @staticmethod
@@ -100,9 +98,7 @@ class Fence:
     def look(self, session: Session, key: Key, *, lock: bool = False) -> FenceRow | None:
         """The committed fence, or None. With `lock`, nobody else may change it until this transaction ends."""
         t = self.table
-        query = select(t.c.state, t.c.digest, t.c.result).where(
-            t.c.job_id == key.job_id, t.c.consumer == key.consumer
-        )
+        query = select(t.c.state, t.c.digest, t.c.result).where(t.c.job_id == key.job_id, t.c.consumer == key.consumer)
         row = session.execute(query.with_for_update() if lock else query).first()
         return None if row is None else FenceRow(FenceState(row.state), row.digest, row.result)
 
@@ -118,9 +114,7 @@ class Fence:
     def keep_result(self, session: Session, key: Key, result: bytes) -> None:
         """Keep what the handler returned, for a duplicate that has to answer with it."""
         t = self.table
-        session.execute(
-            update(t).where(t.c.job_id == key.job_id, t.c.consumer == key.consumer).values(result=result)
-        )
+        session.execute(update(t).where(t.c.job_id == key.job_id, t.c.consumer == key.consumer).values(result=result))
 
     def pages(self, session: Session) -> int:
         """How many 8 KB pages the table has now: prune sweeps them by ctid range, so it needs no second index."""
@@ -130,7 +124,14 @@ class Fence:
         return int(size) // 8192 + 1
 
     def prune(
-        self, session: Session, consumer: str, ttl: timedelta, first_page: int, last_page: int, inbox: Table, letters: Table
+        self,
+        session: Session,
+        consumer: str,
+        ttl: timedelta,
+        first_page: int,
+        last_page: int,
+        inbox: Table,
+        letters: Table,
     ) -> int:
         """Delete fences of `consumer` older than `ttl` in pages [first, last) that nobody needs; returns how many.
 
@@ -138,13 +139,11 @@ class Fence:
         """
         t = self.table
         free = text(
-            "ctid = ANY(ARRAY(SELECT f.ctid FROM {f} f WHERE f.ctid >= CAST(:first AS tid) AND f.ctid < CAST(:last AS tid)"
+            f"ctid = ANY(ARRAY(SELECT f.ctid FROM {t.fullname} f WHERE f.ctid >= CAST(:first AS tid) AND f.ctid < CAST(:last AS tid)"
             " AND f.consumer = :consumer AND f.state <> 'claimed' AND f.processed_at < now() - CAST(:ttl AS interval)"
-            " AND NOT EXISTS (SELECT 1 FROM {i} i WHERE i.consumer = f.consumer AND i.job_id = f.job_id)"
-            " AND NOT EXISTS (SELECT 1 FROM {d} d WHERE d.consumer = f.consumer AND d.job_id = f.job_id"
-            " AND d.resolved_at IS NULL) FOR UPDATE OF f SKIP LOCKED))".format(
-                f=t.fullname, i=inbox.fullname, d=letters.fullname
-            )
+            f" AND NOT EXISTS (SELECT 1 FROM {inbox.fullname} i WHERE i.consumer = f.consumer AND i.job_id = f.job_id)"
+            f" AND NOT EXISTS (SELECT 1 FROM {letters.fullname} d WHERE d.consumer = f.consumer AND d.job_id = f.job_id"
+            " AND d.resolved_at IS NULL) FOR UPDATE OF f SKIP LOCKED))"
         )
         deleted = session.execute(
             delete(t).where(free).returning(t.c.job_id),

@@ -1,0 +1,43 @@
+"""Every log line of an outcome, in one place: one line per event, `event key=value …`, never a payload.
+
+The fields also stand in the record's `harness` attribute, for a JSON formatter.
+"""
+
+import logging
+from dataclasses import fields
+
+from harness.core import events
+from harness.core.events import Event
+
+log = logging.getLogger("harness")
+
+_NAMES: dict[type[Event], tuple[str, int]] = {
+    events.JobCompleted: ("completed", logging.INFO),
+    events.JobDuplicate: ("duplicate", logging.INFO),
+    events.JobStale: ("stale", logging.INFO),
+    events.JobDeferred: ("deferred", logging.WARNING),
+    events.JobDead: ("dead", logging.ERROR),
+    events.Replayed: ("replayed", logging.INFO),
+    events.Discarded: ("discarded", logging.INFO),
+    events.Relayed: ("relayed", logging.INFO),
+    events.Pruned: ("pruned", logging.INFO),
+}
+#: Texts that can hold a part of the payload (an error message often does), or are too long for a line.
+_LEFT_OUT = ("message", "traceback")
+_FIRST = ("job_id", "task", "attempt", "correlation_id")
+
+
+def write(event: Event) -> None:
+    """Log one event."""
+    name, level = _NAMES[type(event)]
+    if not log.isEnabledFor(level):
+        return
+    values = {f.name: getattr(event, f.name) for f in fields(event) if f.name not in _LEFT_OUT}
+    ordered = {key: values.pop(key) for key in _FIRST if key in values} | values
+    line = " ".join(f"{key}={_plain(value)}" for key, value in ordered.items() if value is not None)
+    log.log(level, "%s %s", name, line, extra={"harness": {"event": name, **ordered}})
+
+
+def _plain(value: object) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    return repr(text) if any(c.isspace() or c in '"=' for c in text) else text

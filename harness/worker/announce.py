@@ -1,0 +1,46 @@
+"""Tells the harness's subscribers of an outcome, after its commit."""
+
+from typing import TYPE_CHECKING, Any
+
+from harness.core import events
+from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
+from harness.process.copy import Copy
+
+if TYPE_CHECKING:
+    from harness.worker.harness import Harness
+
+
+def outcome(harness: "Harness", copy: Copy, result: Outcome, seconds: float) -> None:
+    """Emit the event of `result`; a subscriber that fails changes nothing."""
+    arrival = copy.arrival
+    who: dict[str, Any] = {
+        "service": arrival.service,
+        "consumer": arrival.consumer,
+        "job_id": arrival.job_id,
+        "task": arrival.task,
+        "correlation_id": arrival.correlation_id,
+    }
+    harness.events.emit(_event(result, who, seconds))
+
+
+def _event(result: Outcome, who: dict[str, Any], seconds: float) -> events.JobEvent:
+    match result:
+        case Completed():
+            return events.JobCompleted(**who, seconds=seconds)
+        case Duplicate():
+            return events.JobDuplicate(**who)
+        case Stale():
+            return events.JobStale(**who)
+        case Deferred(attempt, delay, failure):
+            return events.JobDeferred(**who, attempt=attempt, delay=delay, error_type=failure.error_type)
+        case Dead(reason, attempts, failure, letter_id):
+            return events.JobDead(
+                **who,
+                attempt=attempts,
+                reason=reason,
+                letter_id=letter_id,
+                error_type=failure.error_type,
+                message=failure.message,
+                fingerprint=failure.fingerprint,
+                traceback=failure.traceback,
+            )

@@ -1,0 +1,112 @@
+"""In the parent: the consumer. What Celery would drop with a log line goes to a child that writes the evidence."""
+
+import base64
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery import signals
+from celery.worker.consumer import Consumer as CeleryConsumer
+
+from harness.core.failure import Failure, Kind
+from harness.worker.recorder import Recorder
+from harness.worker.trace import Reply
+from harness.worker.wire import wire_of
+
+log = logging.getLogger("harness")
+
+
+class Consumer(CeleryConsumer):  # type: ignore[misc]
+    """Celery's consumer; installed through `worker_consumer`."""
+
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
+        self._keep_raw_bodies()
+        handle = super().create_task_handler(*args, **kwargs)
+        passing = self.connection_errors + self.channel_errors
+
+        def on_task_received(message: Any) -> None:
+            try:
+                if not isinstance(message.headers, dict):
+                    self.bury(message, Kind.undecodable, TypeError(f"headers are no table: {message.headers!r}"))
+                    return
+                handle(message)
+            except passing:
+                raise
+            except Exception as error:
+                # Celery lets these through to its event loop, which ends the worker, again after each restart.
+                self.bury(message, Kind.undecodable, error)
+
+        return on_task_received
+
+    def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        name = message.headers.get("task")
+        signals.task_unknown.send(sender=self, message=message, exc=exc, name=name, id=message.headers.get("id"))
+        text = f"this worker knows no task {name!r}; is its module imported (`imports`, `include`)?"
+        self.bury(message, Kind.unknown_task, LookupError(text))
+
+    def on_decode_error(self, message: Any, exc: BaseException) -> None:
+        self.bury(message, Kind.undecodable, exc)
+
+    def on_invalid_task(self, body: Any, message: Any, exc: BaseException) -> None:
+        signals.task_rejected.send(sender=self, message=message, exc=exc)
+        self.bury(message, Kind.undecodable, exc)
+
+    def on_unknown_message(self, body: Any, message: Any) -> None:
+        signals.task_rejected.send(sender=self, message=message, exc=None)
+        self.bury(
+            message,
+            Kind.undecodable,
+            ValueError("no Celery message: neither its headers nor its body name a task"),
+        )
+
+    def bury(self, message: Any, kind: Kind, error: BaseException) -> None:
+        """Have the message recorded with its exact bytes, and acknowledge it when it is."""
+        wire = wire_of(message, self.queue_of(message), self.hostname)
+        task = wire.message.headers.get("task")
+        failure = Failure(kind, type(error).__name__, f"{error}")
+        log.warning("message on queue %s can't be run (%s): %s", wire.message.queue, kind, failure.message[:200])
+
+        def done(reply: Reply) -> None:
+            if reply.outcome == "unrecorded":
+                message.reject_log_error(log, self.connection_errors, requeue=True)
+            else:
+                message.ack_log_error(log, self.connection_errors)
+
+        Recorder(self, wire, failure, task if isinstance(task, str) else None, done, str(message.delivery_tag)).submit()
+
+    def queue_of(self, message: Any) -> str:
+        """The queue that a message came from: by its consumer tag, or where the transport has none, by its routing key."""
+        info = message.delivery_info if isinstance(message.delivery_info, dict) else {}
+        tag = info.get("consumer_tag")
+        for name, active in getattr(self.task_consumer, "_active_tags", {}).items():
+            if tag is not None and active == tag:
+                return str(name)
+        key, exchange = info.get("routing_key"), info.get("exchange") or ""
+        for queue in self.app.amqp.queues.consume_from.values():
+            if queue.routing_key == key and (queue.exchange.name if queue.exchange else "") == exchange:
+                return str(queue.name)
+        return str(key or self.app.conf.task_default_queue)
+
+    def _keep_raw_bodies(self) -> None:
+        """Let compressed messages keep the bytes that came in: kombu replaces them while it reads the message."""
+        channel = self.task_consumer.channel
+        read = channel.message_to_python
+
+        def message_to_python(raw: Any, *args: Any, **kwargs: Any) -> Any:
+            message = read(raw, *args, **kwargs)
+            if isinstance(message.headers, dict) and message.headers.get("compression"):
+                message.raw_body = _raw(raw)
+            return message
+
+        channel.message_to_python = message_to_python
+
+
+def _raw(raw: Any) -> bytes:
+    """The body before decompression: an AMQP message's own, or the base64 text of a virtual transport's envelope."""
+    if isinstance(raw, dict):
+        body = raw.get("body") or ""
+        if (raw.get("properties") or {}).get("body_encoding") == "base64":
+            return base64.b64decode(body)
+    else:
+        body = raw.body
+    return body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)

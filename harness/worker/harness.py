@@ -1,0 +1,105 @@
+"""`Harness`: what a project makes once per Celery app."""
+
+import contextlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from celery import Celery
+
+from harness.core.errors import ConfigError
+from harness.core.events import Events
+from harness.observe import subscribe_all
+from harness.process.spec import JobSpec
+from harness.store.database import Database
+from harness.store.store import Store
+from harness.worker import beat, steps
+from harness.worker.settings import Settings, read
+
+
+def every() -> "list[Harness]":
+    """Every harness of this process."""
+    return list(_all.values())
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+_all: "WeakKeyDictionary[Celery, Harness]" = WeakKeyDictionary()
+
+
+class Harness:
+    """Puts a Celery app's jobs behind the fence.
+
+        app = Celery("billing")
+        app.config_from_object("celeryconfig")
+        harness = Harness(app)
+
+        @harness.job(name="billing.credit_points")
+        def credit_points(session: Session, account_id: int, points: PositiveInt) -> None: ...
+
+    `settings` override `harness_*` of the app's configuration, without the prefix: `Harness(app, service="billing")`.
+    Nothing is read or opened before it is needed. Raises ConfigError for a second one on the same app.
+    """
+
+    def __init__(self, app: Celery, **settings: Any) -> None:
+        if app in _all:
+            raise ConfigError(f"{app!r} has a Harness already. Use that one: Harness.of(app).")
+        self.app = app
+        self._overrides = settings
+        self.events = Events()
+        _all[app] = self
+        steps.install(self)
+        beat.install(self)
+
+    @staticmethod
+    def of(app: Celery) -> "Harness":
+        """The harness of `app`; made with the app's configuration if a job is the first to ask."""
+        app = app._get_current_object() if hasattr(app, "_get_current_object") else app
+        return _all.get(app) or Harness(app)
+
+    @cached_property
+    def settings(self) -> Settings:
+        settings = read(self.app, self._overrides)
+        subscribe_all(self.events, sentry=settings.sentry)
+        return settings
+
+    @cached_property
+    def database(self) -> Database:
+        """This process's connections; `forked()` is called on it in every child."""
+        return Database(self.settings.database_url, pool_size=self.settings.pool_size)
+
+    @cached_property
+    def store(self) -> Store:
+        return Store.of(self.settings.schema_name)
+
+    def job(self, function: F | None = None, /, **options: Any) -> Any:
+        """Make a job of a function: short for `@app.task(base=JobTask, …)`.
+
+        Takes every option of `app.task`, and `consumer`, `policy`, `permanent`, `can_replay`, `max_replays`,
+        `max_age` (see `JobTask`). Raises SignatureError when a parameter cannot be a part of the message.
+        """
+        from harness.worker.task import JobTask
+
+        decorate = self.app.task(base=options.pop("base", JobTask), lazy=False, **options)
+        return decorate if function is None else decorate(function)
+
+    def jobs(self) -> dict[str, JobSpec]:
+        """Every job of the app by its task name."""
+        self.app.finalize()
+        return {name: task.spec for name, task in self.app.tasks.items() if getattr(task, "is_job", False)}
+
+    def forked(self) -> None:
+        """Called in every child after `fork()`."""
+        if "database" in self.__dict__:
+            self.database.forked()
+
+    def migrate(self) -> None:
+        """Create or upgrade the tables in the configured database."""
+        from harness.store.migrate import upgrade
+
+        upgrade(self.settings.database_url, self.settings.schema_name)
+
+    def close(self) -> None:
+        """Close this process's connections."""
+        with contextlib.suppress(KeyError):
+            cast(Database, self.__dict__.pop("database")).dispose()

@@ -1,0 +1,75 @@
+"""In the parent: has a healthy child record what became of a message, and waits for its proof."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from harness.core.failure import Failure
+from harness.worker.trace import Reply, record_message
+from harness.worker.wire import Wire
+
+log = logging.getLogger("harness")
+
+#: Seconds until a record that failed is tried again.
+AGAIN = 2.0
+
+
+class Recorder:
+    """One message whose outcome is still to be recorded. `done` is called with the child's reply, in the event loop."""
+
+    def __init__(
+        self,
+        consumer: Any,
+        wire: Wire,
+        failure: Failure,
+        task: str | None,
+        done: Callable[[Reply], None],
+        id_: str,
+    ) -> None:
+        self.consumer, self.wire, self.failure, self.task, self.done, self.id = (
+            consumer,
+            wire,
+            failure,
+            task,
+            done,
+            id_,
+        )
+
+    def submit(self) -> None:
+        """Hand it to the pool from the event loop: here we may be inside a callback of the pool itself."""
+        self._later(0.0)
+
+    def _later(self, seconds: float) -> None:
+        self.consumer.timer.call_after(seconds, self._acquire)
+
+    def _acquire(self) -> None:
+        controller = self.consumer.controller
+        acquire = getattr(controller, "_quick_acquire", None)
+        if acquire is None or (not getattr(self.consumer.pool, "putlocks", True) and controller.semaphore is None):
+            self.execute_using_pool(self.consumer.pool)
+        else:
+            acquire(self.execute_using_pool, self.consumer.pool)
+
+    def execute_using_pool(self, pool: Any) -> None:
+        pool.apply_async(
+            record_message,
+            args=(self.wire, self.failure, self.task),
+            callback=self._on_reply,
+            error_callback=self._on_death,
+            correlation_id=self.id,
+        )
+
+    def _on_reply(self, failed__retval__runtime: Any, **_: Any) -> None:
+        reply = failed__retval__runtime[1]
+        if isinstance(reply, Reply):
+            self.done(reply)
+        else:
+            self._on_death(reply)
+
+    def _on_death(self, exc_info: Any, **_: Any) -> None:
+        log.error(
+            "recording the outcome of %s failed (%s); the message is held and it is tried again",
+            self.id,
+            exc_info,
+        )
+        self._later(AGAIN)

@@ -1,0 +1,93 @@
+"""The relay as a process: alone (`celery -A app harness relay`) or as a child of a worker."""
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from harness.relay import Relay
+from harness.worker.publisher import Publisher
+
+if TYPE_CHECKING:
+    from harness.worker.harness import Harness
+
+log = logging.getLogger("harness")
+PR_SET_PDEATHSIG = 1
+
+
+def relay_of(harness: "Harness") -> Relay:
+    """The relay of the harness's own service."""
+    settings = harness.settings
+    return Relay(
+        harness.database,
+        harness.store,
+        settings.service,
+        Publisher(harness.app),
+        harness.events,
+        batch=settings.relay_batch,
+        lease=settings.lease,
+        longest_lease=settings.lease_longest,
+        poll=settings.relay_poll,
+    )
+
+
+def run(harness: "Harness") -> None:
+    """Relay in the foreground until SIGTERM or SIGINT."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    relay_of(harness).run(stop)
+
+
+def start_child(harness: "Harness") -> int:
+    """Fork a relay that ends with this process; returns its pid. The caller has no threads yet, or they do not matter."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        _as_child(parent)
+        harness.forked()
+        run(harness)
+        code = 0
+    except BaseException:
+        log.exception("relay: ended by an error; the worker starts another one")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _as_child(parent: int) -> None:
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    # Ctrl-C on a terminal reaches the whole group: the worker says when its relay ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def alive(pid: int) -> bool:
+    """Is the child running? Reaps it when it is not."""
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def end(pid: int) -> Any:
+    """End the child and wait for it."""
+    if alive(pid):
+        os.kill(pid, signal.SIGTERM)
+        deadline = threading.Event()
+        for _ in range(100):
+            if not alive(pid):
+                return
+            deadline.wait(0.05)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

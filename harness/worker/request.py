@@ -1,0 +1,167 @@
+"""In the parent: one message of a job. It is acknowledged on the child's proof, and its child's death is named here.
+
+The parent never decides and never touches the database. When a child has died, a healthy one is given the verdict to
+record; until it replies that it has, the message stays unacknowledged.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+from typing import Any
+
+from billiard.einfo import ExceptionWithTraceback
+from billiard.exceptions import Terminated, TimeLimitExceeded
+from celery.worker.request import Request
+from celery.worker.state import revoked as revoked_ids
+from celery.worker.state import task_ready
+
+from harness.core.failure import Failure, Kind
+from harness.worker.recorder import Recorder
+from harness.worker.trace import Reply, trace_job
+from harness.worker.wire import Wire, wire_of
+
+log = logging.getLogger("harness")
+
+
+class JobRequest(Request):  # type: ignore[misc]
+    """Celery's request, with an acknowledgement that needs a proof."""
+
+    def __init__(self, message: Any, *, consumer: Any, headers: Any = None, **options: Any) -> None:
+        envelope = dict(headers if headers is not None else message.headers)
+        # Waiting and expiry are decided by the child behind the fence, from the message itself; Celery must not see them.
+        envelope["eta"] = envelope["expires"] = None
+        super().__init__(message, headers=envelope, **options)
+        self._consumer = consumer
+        self._decoded_body = self.body if options.get("decoded") else None
+        self._terminated: str | None = None
+
+    def wire(self, revoked: str | None = None) -> Wire:
+        """The exact message."""
+        return wire_of(self.message, self._consumer.queue_of(self.message), self.hostname, revoked=revoked)
+
+    def execute_using_pool(self, pool: Any, **_: Any) -> Any:
+        soft, hard = self.task.soft_time_limit, self.task.time_limit
+        own_hard, own_soft = self.time_limits
+        result = pool.apply_async(
+            trace_job,
+            args=(self.type, self.id, self.request_dict, self.wire(self._revoked_how()), self._decoded_body),
+            accept_callback=self.on_accepted,
+            timeout_callback=self.on_timeout,
+            callback=self.on_success,
+            error_callback=self.on_failure,
+            soft_timeout=own_soft or soft,
+            timeout=own_hard or hard,
+            correlation_id=self.id,
+        )
+        self._apply_result = _weakly(result)
+        return result
+
+    def revoked(self) -> bool:
+        """Celery asks before it runs: a revoked job goes to the child all the same, which writes the evidence."""
+        return False
+
+    def _revoked_how(self) -> str | None:
+        if self._terminated:
+            return self._terminated
+        if self.id in revoked_ids:
+            return "revoked by its id before it ran"
+        return "revoked by a stamp before it ran" if self._stamp_revoked() else None
+
+    def _stamp_revoked(self) -> bool:
+        from celery.worker.state import revoked_stamps
+
+        for name, value in self.stamps.items():
+            wanted = revoked_stamps.get(name)
+            if value is None or wanted is None:
+                continue
+            values = value if isinstance(value, (list, tuple)) else [value]
+            if any(v == wanted or (isinstance(wanted, (list, tuple, set)) and v in wanted) for v in values):
+                return True
+        return False
+
+    # -- the child has replied -------------------------------------------------------------------------------------
+
+    def on_success(self, failed__retval__runtime: Any, **_: Any) -> None:
+        """The child's reply. Anything but a proof is a crash."""
+        _failed, reply, _runtime = failed__retval__runtime
+        if not isinstance(reply, Reply):
+            self._record(Failure(Kind.crashed, "WorkerLost", f"the child replied without an outcome: {reply!r}"[:500]))
+            return
+        self.settled(reply)
+
+    def settled(self, reply: Reply) -> None:
+        """Acknowledge what has an outcome; hand back what has none. Then tell Celery's monitors."""
+        task_ready(self, successful=reply.outcome in ("completed", "duplicate"))
+        if reply.outcome == "unrecorded":
+            self.reject(requeue=True)
+            return
+        self.acknowledge()
+        with contextlib.suppress(Exception):
+            self._tell(reply)
+
+    def _tell(self, reply: Reply) -> None:
+        match reply.outcome:
+            case "completed" | "duplicate":
+                self.send_event("task-succeeded", result=reply.text, runtime=reply.seconds)
+            case "deferred":
+                self.send_event("task-retried", exception=reply.text, traceback=reply.traceback)
+            case "dead":
+                self.send_event("task-failed", exception=reply.text, traceback=reply.traceback)
+            case "stale":
+                self.send_event("task-rejected", requeue=False)
+
+    # -- the child has not replied ---------------------------------------------------------------------------------
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
+        """The child died, was killed at the hard limit, was terminated, or sent what could not be read."""
+        error = exc_info.exception
+        if isinstance(error, ExceptionWithTraceback):
+            error = error.exc
+        if self._already_cancelled:
+            task_ready(self)
+            return
+        if isinstance(error, Terminated):
+            self._record(Failure(Kind.revoked, "Terminated", self._terminated or f"terminated: {error}"))
+        elif isinstance(error, TimeLimitExceeded):
+            # Celery names the time-out before it kills the child, whose open transaction holds the fence.
+            self._kill_child()
+            limit = f"the hard time limit of {error.args[0] if error.args else '?'} s was exceeded"
+            self._record(Failure(Kind.timed_out, "TimeLimitExceeded", limit, fingerprint=f"{self.type}:hard-limit"))
+        elif self._shutting_down():
+            task_ready(self)
+        else:
+            text = f"{error}" or repr(error)
+            self._record(Failure(Kind.crashed, type(error).__name__, text, fingerprint=f"{self.type}:crash"))
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """The soft limit is raised in the child; the hard one is handled by `on_failure`."""
+        if soft:
+            log.warning("soft time limit (%ss) exceeded for %s[%s]", timeout, self.name, self.id)
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """`revoke(terminate=True)`: the child is killed, and the evidence says by what."""
+        self._terminated = f"terminated while it ran (signal {signal or 'TERM'})"
+        super().terminate(pool, signal)
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
+        """Celery's hook would acknowledge here, before anything is recorded."""
+
+    def _kill_child(self) -> None:
+        if self.worker_pid and self.worker_pid != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.worker_pid, signal.SIGKILL)
+
+    def _shutting_down(self) -> bool:
+        from celery.worker import state
+
+        return state.should_terminate is not None and state.should_terminate is not False
+
+    def _record(self, failure: Failure) -> None:
+        Recorder(self._consumer, self.wire(), failure, self.type, self.settled, self.id).submit()
+
+
+def _weakly(result: Any) -> Any:
+    from weakref import ref
+
+    return ref(result) if result is not None else None

@@ -1,0 +1,85 @@
+"""Every bootstep and signal handler of the harness."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps, signals
+
+from harness.core.errors import ConfigError
+from harness.worker import check, relaying
+
+if TYPE_CHECKING:
+    from harness.worker.harness import Harness
+
+log = logging.getLogger("harness")
+CONSUMER = "harness.worker.consumer:Consumer"
+#: Seconds between two looks at the relay child.
+LOOK = 2.0
+
+
+def install(harness: "Harness") -> None:
+    """Add the harness to its app; nothing is read from the configuration yet."""
+    harness.app.steps["worker"].add(RelayStep)
+    harness.app.on_after_configure.connect(_configure, sender=harness.app, weak=False)
+
+
+def _configure(sender: Any, source: Any = None, **_: Any) -> None:
+    sender.conf.worker_consumer = CONSUMER
+    if str(sender.conf.broker_url or "").startswith(("redis", "rediss", "valkey")):
+        # kombu looks for unacknowledged messages every 10 reads and 60 s only: a redelivery took 90 s instead of 15.
+        options = dict(sender.conf.broker_transport_options or {})
+        options.setdefault("unacked_restore_interval", 5)
+        options.setdefault("unacked_restore_throttle", 5)
+        sender.conf.broker_transport_options = options
+
+
+class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Checks the configuration, then keeps one relay running beside the worker, unless `harness_relay = "off"`.
+
+    It starts before the pool, while the worker has no threads.
+    """
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        self.pid: int | None = None
+        self.entry: Any = None
+        super().__init__(worker, **kwargs)
+
+    def create(self, worker: Any) -> Any:
+        from harness.worker.harness import Harness
+
+        self.harness = Harness.of(worker.app)
+        try:
+            check.at_start(self.harness)
+        except ConfigError as error:
+            log.critical("%s", error)
+            raise SystemExit(f"harness: {error}") from None
+        return self
+
+    def start(self, worker: Any) -> None:
+        if self.harness.settings.relay == "off":
+            return
+        self.pid = relaying.start_child(self.harness)
+        self.entry = worker.timer.call_repeatedly(LOOK, self._look)
+
+    def _look(self) -> None:
+        if self.pid is not None and not relaying.alive(self.pid):
+            log.warning("the relay has ended; starting another one")
+            self.pid = relaying.start_child(self.harness)
+
+    def stop(self, worker: Any) -> None:
+        if self.entry is not None:
+            self.entry.cancel()
+        pid, self.pid = self.pid, None
+        if pid is not None:
+            relaying.end(pid)
+
+    terminate = stop
+
+
+@signals.worker_process_init.connect
+def _forked(sender: Any = None, **_: Any) -> None:
+    """In every child of the pool: forget the parent's connections."""
+    from harness.worker.harness import every
+
+    for harness in every():
+        harness.forked()

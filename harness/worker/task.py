@@ -1,0 +1,177 @@
+"""`JobTask`, the base class: a Celery task whose run is one delivery of a job."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar, NoReturn
+
+from celery import Task
+from celery.exceptions import Retry
+from sqlalchemy.orm import Session
+
+from harness.core.classify import Permanents
+from harness.core.errors import RetryLater, UsageError
+from harness.core.ids import uuid7
+from harness.core.policy import Policy
+from harness.core.signature import Signature
+from harness.process.copy import Job
+from harness.process.spec import Gate, JobSpec
+from harness.store.database import WorkSession
+from harness.worker import eager
+from harness.worker.harness import Harness
+from harness.worker.trace import Delivery
+from harness.worker.wire import CORRELATION, SENT_AT
+
+#: The types that a handler's parameters are annotated with to have the value injected.
+INJECTED: Mapping[type, str] = {Session: "session", WorkSession: "session", Job: "job"}
+
+_CANVAS = (
+    "{what} is refused in a job: it would publish outside the transaction and give the job a second life under its own id. "
+    "Return a value and let a `link` or a chain go on, or send the next job from the handler."
+)
+_correlation: ContextVar[str | None] = ContextVar("harness_correlation", default=None)
+
+
+class JobTask(Task):  # type: ignore[misc]
+    """Base class of jobs: `@app.task(base=JobTask)`, `@shared_task(base=JobTask)` or `Celery(task_cls=JobTask)`.
+
+    The function's signature is the schema of its message. Parameters annotated `Session` or `Job` are injected. Its
+    effects through the session are committed together with the fence, exactly once.
+
+    Options, as class attributes or as options of the decorator:
+
+    - `consumer`: the stable second half of the fence's key (default: the task's name). Keep the old one when renaming.
+    - `policy`: a `Policy`; default 5 tries, 30 s base, 1 h cap. `permanent`: exception types or predicates that mean
+      dead at once.
+    - `can_replay(session, arguments) -> bool`: lets beat replay its letters; with `max_replays` (3) and `max_age`
+      (seconds, 7 days).
+
+    Called directly, it is the plain function. `apply()` and `task_always_eager` run the work transaction at once, without
+    retries or letters.
+    """
+
+    abstract = True
+    acks_late = True
+    reject_on_worker_lost = True
+    # The handler's own signature has parameters that no message carries; the schema checks the arguments.
+    typing = False
+    # Whatever leaves a job for Celery's tracer is expected: its outcome is recorded, logged and reported already.
+    throws = (Exception,)
+    Strategy = "harness.worker.strategy:job_strategy"
+    Request = "harness.worker.request:JobRequest"
+
+    consumer: ClassVar[str | None] = None
+    policy: ClassVar[Policy | None] = None
+    permanent: ClassVar[Permanents] = ()
+    can_replay: ClassVar[Gate | None] = None
+    max_replays: ClassVar[int] = 3
+    max_age: ClassVar[float] = 7 * 86_400.0
+    spec: JobSpec
+
+    @classmethod
+    def on_bound(cls, app: Any) -> None:
+        """Celery's hook: the class belongs to `app` now. SignatureError for a handler that can't be a job."""
+        cls.is_job = bool(cls.name) and not cls.name.startswith("celery.")
+        if not cls.is_job:
+            # Celery's own tasks, which `task_cls=JobTask` turns into this class too, stay what they are.
+            cls.Strategy = Task.Strategy
+            cls.Request = Task.Request
+            cls.acks_late = Task.acks_late
+            cls.throws = ()
+            return
+        function = getattr(cls, "__wrapped__", cls.run)
+        bound = (
+            getattr(cls, "run", None) is not None
+            and "run" in cls.__dict__
+            and not isinstance(cls.__dict__["run"], staticmethod)
+        )
+        cls.signature_of_handler = Signature.of(function, INJECTED, bound=bound)
+
+    @property
+    def harness(self) -> Harness:
+        return Harness.of(self.app)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        delivery = Delivery.current()
+        if delivery is not None and delivery.begins(self):
+            return delivery.run(args, kwargs)
+        if self.is_job and self.request.is_eager and not self.request.called_directly:
+            return eager.run(self, args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
+        """Send the job. Its id is a UUIDv7 unless `task_id` names a natural one, such as the order's."""
+        if not self.is_job:
+            return super().apply_async(args, kwargs, task_id, **options)
+        headers = dict(options.pop("headers", None) or {})
+        headers.setdefault(SENT_AT, datetime.now(UTC).isoformat(timespec="milliseconds"))
+        if (correlation := _correlation.get()) is not None:
+            headers.setdefault(CORRELATION, correlation)
+        return super().apply_async(args, kwargs, task_id or uuid7(), headers=headers, **options)
+
+    def invoke(self, args: tuple[Any, ...], kwargs: dict[str, Any], session: Session, job: Job) -> Any:
+        """Call the handler with validated arguments and what it wants injected."""
+        args, kwargs = self.spec.signature.bind(args, kwargs, {"session": session, "job": job})
+        token = _correlation.set(job.correlation_id)
+        try:
+            return self.run(*args, **kwargs)
+        except Retry as error:
+            raise RetryLater(_seconds(error.when), str(error)) from error
+        finally:
+            _correlation.reset(token)
+
+    def retry(self, args: Any = None, kwargs: Any = None, exc: BaseException | None = None, **options: Any) -> NoReturn:
+        """Fail this try with a delay of one's own (`countdown` or `eta`); it counts as one of the policy's tries.
+
+        Nothing is published: the job waits in the inbox. Other options and new arguments are refused, for a job keeps
+        its message.
+        """
+        refused = sorted(options.keys() - {"countdown", "eta", "throw", "max_retries"})
+        if args is not None or kwargs is not None or refused:
+            raise UsageError(
+                f"retry() of a job takes exc, countdown and eta, not {', '.join(refused) or 'new arguments'}: a job keeps its "
+                "id and its message over all tries. How often it is tried is said by its policy."
+            )
+        when = options.get("countdown", options.get("eta"))
+        raise RetryLater(_seconds(when), f"retry() called: {exc!r}" if exc else "retry() called") from exc
+
+    def replace(self, sig: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused."""
+        raise UsageError(_CANVAS.format(what="replace()"))
+
+    def add_to_chord(self, sig: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused."""
+        raise UsageError(_CANVAS.format(what="add_to_chord()"))
+
+
+def _spec(task: JobTask) -> JobSpec:
+    """The task's spec; made when first needed, for it reads the app's settings."""
+    made = task.__dict__.get("_spec")
+    if made is None:
+        settings = task.harness.settings
+        made = task.__dict__["_spec"] = JobSpec(
+            service=settings.service,
+            task=task.name,
+            consumer=f"{settings.service}/{task.consumer or task.name}",
+            signature=task.signature_of_handler,
+            policy=task.policy or Policy(),
+            queue_policies=settings.policies,
+            permanent=tuple(task.permanent),
+            can_replay=task.can_replay,
+            max_replays=task.max_replays,
+            max_age=task.max_age,
+        )
+    return made
+
+
+JobTask.spec = property(_spec)  # type: ignore[assignment]
+
+
+def _seconds(when: Any) -> float:
+    """Seconds from now, from Celery's countdown (a number), eta (a time) or None (the default of 3 minutes)."""
+    if when is None:
+        return 180.0
+    if isinstance(when, datetime):
+        now = datetime.now(UTC) if when.tzinfo else datetime.now()
+        return max(0.0, (when - now).total_seconds())
+    return max(0.0, float(when))

@@ -1,0 +1,251 @@
+"""In the pool's child: a message becomes a delivery; its outcome becomes Celery's state and the reply to the parent.
+
+The parent acknowledges on the reply alone. So nothing that Celery does around the handler (result backend, signals,
+hooks) can make or unmake an outcome: it is committed before they see it, and kept here whatever they raise.
+"""
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from billiard import common as billiard_common
+from celery import current_app
+from celery.exceptions import Ignore, Retry
+from celery.utils.saferepr import saferepr
+from kombu.compression import decompress
+from kombu.serialization import loads, prepare_accept_content
+from kombu.utils import json as kombu_json
+
+from harness.core.errors import Unrecorded
+from harness.core.failure import Failure, Kind
+from harness.core.message import Message, digest
+from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
+from harness.core.policy import Policy
+from harness.process.copy import Copy
+from harness.process.deliver import deliver, record
+from harness.worker import announce
+from harness.worker.wire import Wire, copy_of
+
+if TYPE_CHECKING:
+    from harness.worker.harness import Harness
+    from harness.worker.task import JobTask
+
+log = logging.getLogger("harness")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The proof that the parent acts on: `outcome` is committed. Texts are for Celery's events.
+
+    `outcome` is one of completed, duplicate, stale, deferred, dead; or unrecorded: nothing is committed, do not ack.
+    """
+
+    outcome: str
+    text: str = ""
+    traceback: str = ""
+    seconds: float = 0.0
+
+
+class DeadLettered(Exception):
+    """What Celery is told of a dead job whose error was no ordinary exception."""
+
+
+class Delivery:
+    """One delivery in this process, from the message to the reply."""
+
+    _current: ContextVar["Delivery | None"] = ContextVar("harness_delivery", default=None)
+
+    def __init__(self, harness: "Harness", task: "JobTask", copy: Copy, ask_result: bool) -> None:
+        self.harness, self.task, self.copy, self.ask_result = harness, task, copy, ask_result
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+        self.unrecorded: Unrecorded | None = None
+        self._begun = False
+
+    @classmethod
+    def current(cls) -> "Delivery | None":
+        return cls._current.get()
+
+    def begins(self, task: Any) -> bool:
+        """Is this call of `task` the delivery's own run, not a nested call of the handler?"""
+        return self.task is task and not self._begun
+
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Bring the delivery to its outcome and tell Celery's tracer of it: a value, Retry, Ignore or an exception."""
+        self.decide(args, kwargs)
+        match self.outcome:
+            case Completed(result):
+                return result
+            case Duplicate(result):
+                return _read(result)
+            case Stale():
+                raise Ignore
+            case Deferred(_, delay, failure):
+                raise Retry(failure.message, self.error, when=delay)
+            case Dead(reason, _, failure):
+                if isinstance(self.error, Exception):
+                    raise self.error
+                raise DeadLettered(f"{reason}: {failure.error_type}: {failure.message}")
+        raise AssertionError("a delivery that was decided has an outcome")
+
+    def decide(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Run the pipe once; `outcome` holds what was committed. Raises Unrecorded."""
+        self._begun = True
+        started = time.perf_counter()
+        harness, copy = self.harness, self.copy
+        copy = replace(copy, arrival=replace(copy.arrival, digest=digest(args, kwargs)))
+        try:
+            self.outcome = deliver(
+                harness.database,
+                harness.store,
+                copy,
+                self.task.spec,
+                args,
+                kwargs,
+                self._call,
+                harness.settings.limits,
+                keep=_write if self.ask_result else None,
+                interrupts=_pool_is_ending,
+            )
+        except Unrecorded as error:
+            self.unrecorded = error
+            raise
+        announce.outcome(harness, copy, self.outcome, time.perf_counter() - started)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], session: Any, job: Any) -> Any:
+        self.error = None
+        try:
+            return self.task.invoke(args, kwargs, session, job)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded: Any) -> tuple[int, Reply, float]:
+    """What the parent submits to the pool for a job. Returns `(0, Reply, seconds)`; raises only when the pool ends us."""
+    from harness.worker.harness import Harness
+
+    started = time.monotonic()
+    app = current_app._get_current_object()
+    task, harness = app.tasks[name], Harness.of(app)
+    copy = copy_of(wire, harness.settings.service, task.spec.consumer)
+    try:
+        args, kwargs, embed = decoded or _decode(wire.message, app.conf.accept_content)
+        args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
+    except Exception as error:
+        return 0, _record(harness, copy, Failure(Kind.undecodable, type(error).__name__, str(error))), 0.0
+    delivery = Delivery(harness, task, copy, _asks_result(request, embed))
+    token = Delivery._current.set(delivery)
+    try:
+        request.update({"args": args, "kwargs": kwargs, "hostname": wire.worker, "is_eager": False}, **embed)
+        _through_celery(task, uuid, args, kwargs, request)
+        if delivery.outcome is None and delivery.unrecorded is None:
+            # Celery did not come as far as the handler: a signal, the result backend or its deduplication was in the way.
+            with contextlib.suppress(Unrecorded):
+                delivery.decide(args, kwargs)
+        return 0, _reply(delivery, time.monotonic() - started), time.monotonic() - started
+    finally:
+        Delivery._current.reset(token)
+
+
+def _decode(message: Message, accept: Any) -> Any:
+    body = message.body
+    if compression := message.headers.get("compression"):
+        body = decompress(body, compression)
+    return loads(body, message.content_type, message.content_encoding, accept=prepare_accept_content(accept))
+
+
+def record_message(wire: Wire, failure: Failure, name: str | None) -> tuple[int, Reply, float]:
+    """What the parent submits for a message whose child died, or that no child can run."""
+    from harness.worker.harness import Harness
+
+    app = current_app._get_current_object()
+    harness = Harness.of(app)
+    task = app.tasks.get(name) if name else None
+    spec = task.spec if task is not None and getattr(task, "is_job", False) else None
+    copy = copy_of(wire, harness.settings.service, spec.consumer if spec else None)
+    policy = spec.policy_for(wire.message.queue) if spec else Policy()
+    return 0, _record(harness, copy, failure, policy), 0.0
+
+
+def _through_celery(task: Any, uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> None:
+    try:
+        task.__trace__(uuid, args, kwargs, request)
+    except BaseException as error:
+        if _pool_is_ending(error):
+            raise
+        log.warning("Celery raised around job %s: %r", uuid, error)
+
+
+def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy | None = None) -> Reply:
+    payload = {"body": copy.arrival.message.body}
+    try:
+        outcome = record(
+            harness.database,
+            harness.store,
+            copy,
+            failure,
+            policy or Policy(),
+            harness.settings.limits,
+            payload,
+        )
+    except Unrecorded as error:
+        log.error("%s", error)
+        return Reply("unrecorded", str(error))
+    announce.outcome(harness, copy, outcome, 0.0)
+    return _said(outcome, None)
+
+
+def _reply(delivery: Delivery, seconds: float) -> Reply:
+    if delivery.outcome is None:
+        return Reply("unrecorded", str(delivery.unrecorded))
+    return replace(_said(delivery.outcome, delivery.error), seconds=seconds)
+
+
+def _said(outcome: Outcome, error: BaseException | None) -> Reply:
+    match outcome:
+        case Completed(result):
+            return Reply("completed", saferepr(result, 1024))
+        case Duplicate(result):
+            return Reply("duplicate", saferepr(_read(result), 1024))
+        case Stale():
+            return Reply("stale")
+        case Deferred(_, delay, failure):
+            return Reply("deferred", _line(error, failure), failure.traceback)
+        case Dead(_, _, failure):
+            return Reply("dead", _line(error, failure), failure.traceback)
+
+
+def _line(error: BaseException | None, failure: Failure) -> str:
+    try:
+        return repr(error) if error is not None else f"{failure.error_type}({failure.message!r})"
+    except Exception:
+        return failure.error_type
+
+
+def _asks_result(request: dict[str, Any], embed: dict[str, Any]) -> bool:
+    """May a duplicate have to answer with the result? Only where something comes after this job."""
+    return bool(embed.get("callbacks") or embed.get("chain") or embed.get("chord") or request.get("group"))
+
+
+def _write(result: Any) -> bytes:
+    return kombu_json.dumps(result).encode("utf-8")
+
+
+def _read(result: Any) -> Any:
+    if result is None:
+        return None
+    try:
+        return kombu_json.loads(bytes(result))
+    except (ValueError, TypeError, json.JSONDecodeError):
+        return None
+
+
+def _pool_is_ending(error: BaseException) -> bool:
+    """The pool's own signal handler has begun to end this process: the job has not failed, it is cut off."""
+    return isinstance(error, SystemExit) and billiard_common.terminate_handler_fired()

@@ -1,0 +1,129 @@
+"""A Celery message as the harness sees it, and the headers that the relay adds."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from celery.utils.time import maybe_iso8601
+
+from harness.core.ids import uuid7_time
+from harness.core.message import Message, job_key
+from harness.process.copy import Copy
+from harness.store.inbox import Arrival
+
+GENERATION = "harness_generation"
+DISPATCH = "harness_dispatch"
+CORRELATION = "harness_correlation_id"
+SENT_AT = "harness_sent_at"
+TENANT = "harness_tenant"
+ORDERING_KEY = "harness_ordering_key"
+#: What the relay adds for one dispatch; never a part of the evidence.
+RELAY_HEADERS = (GENERATION, DISPATCH)
+#: The task name of a message that has none that can be read.
+NO_TASK = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A message as it goes from the worker's parent to a child: plain values, cheap to pickle."""
+
+    message: Message
+    redelivered: bool
+    worker: str = ""
+    revoked: str | None = None
+    marks: dict[str, str] = field(default_factory=dict)
+
+
+def wire_of(message: Any, queue: str, worker: str, *, revoked: str | None = None) -> Wire:
+    """Read a kombu message; never raises for what is in it."""
+    headers = message.headers if isinstance(message.headers, dict) else {"harness_raw": repr(message.headers)}
+    info = message.delivery_info if isinstance(message.delivery_info, dict) else {}
+    properties = message.properties if isinstance(message.properties, dict) else {}
+    exact = Message(
+        body=_raw_body(message),
+        content_type=_text(message.content_type),
+        content_encoding=_text(message.content_encoding),
+        headers={key: value for key, value in headers.items() if key not in RELAY_HEADERS},
+        properties={
+            key: value
+            for key, value in properties.items()
+            if key not in ("delivery_info", "delivery_tag", "body_encoding")
+        },
+        queue=queue,
+    )
+    marks = {key: headers[key] for key in RELAY_HEADERS if key in headers}
+    redelivered = bool(info.get("redelivered") or headers.get("redelivered"))
+    return Wire(exact, redelivered, worker, revoked, {key: str(value) for key, value in marks.items()})
+
+
+def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
+    """The delivery that a message is. Unreadable marks are as good as none: the fence decides all the same."""
+    headers = wire.message.headers
+    marks = wire.marks
+    task = headers.get("task")
+    task = task if isinstance(task, str) and task else NO_TASK
+    raw_id = headers.get("id")
+    job_id = job_key(raw_id, wire.message.body)
+    arrival = Arrival(
+        service=service,
+        consumer=consumer or f"{service}/{task}",
+        task=task.replace("\0", "\\0"),
+        job_id=job_id,
+        message=wire.message,
+        ordering_key=_text(headers.get(ORDERING_KEY)),
+        tenant=_text(headers.get(TENANT)),
+        priority=_small(wire.message.properties.get("priority")),
+        correlation_id=_correlation(headers, wire.message.properties, job_id),
+    )
+    return Copy(
+        arrival=arrival,
+        generation=_number(marks.get(GENERATION)),
+        dispatches=_number(marks.get(DISPATCH)) or 0,
+        redelivered=wire.redelivered,
+        eta=moment(headers.get("eta")),
+        expires=moment(headers.get("expires")),
+        sent_at=moment(headers.get(SENT_AT)) or (uuid7_time(raw_id) if isinstance(raw_id, str) else None),
+        revoked=wire.revoked,
+        worker=wire.worker,
+    )
+
+
+def moment(value: Any) -> datetime | None:
+    """An aware time from an ISO 8601 header, None for none or nonsense."""
+    if not isinstance(value, (str, datetime)) or not value:
+        return None
+    try:
+        read = maybe_iso8601(value)
+        return read if read.tzinfo else read.replace(tzinfo=UTC)
+    except (ValueError, TypeError, OverflowError, AttributeError):
+        return None
+
+
+def _correlation(headers: dict[str, Any], properties: dict[str, Any], job_id: str) -> str:
+    for value in (headers.get(CORRELATION), properties.get("correlation_id"), headers.get("root_id")):
+        text = _text(value)
+        if text:
+            return text
+    return job_id
+
+
+def _raw_body(message: Any) -> bytes:
+    body = getattr(message, "raw_body", None)
+    body = message.body if body is None else body
+    if isinstance(body, str):
+        return body.encode("utf-8", "surrogatepass")
+    return b"" if body is None else bytes(body)
+
+
+def _text(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+    return value.replace("\0", "").encode("utf-8", "replace").decode("utf-8")[:1000]
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 19 else None
+
+
+def _small(value: Any) -> int:
+    return value if isinstance(value, int) and -32_768 <= value <= 32_767 else 0
