@@ -14,7 +14,8 @@ import urllib.request
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from harness.dev.service import Service, ServiceError, free_port, spawn
+from harness.dev.process import ServiceError, free_port, spawn
+from harness.dev.service import Service
 
 HOW_TO_GET = "rabbitmq-server is not installed (apt-get install rabbitmq-server)"
 

@@ -18,9 +18,7 @@ PR_SET_PDEATHSIG = 1
 def main(parent: str, death_signal: str, uid: str, gid: str, folder: str, _: str, *command: str) -> None:
     """Change folder and user, bind the life to the parent's, exec the program."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-        signal.signal(
-            number, signal.SIG_DFL
-        )  # Python (or a shell's &) set these to be ignored; exec would keep that
+        signal.signal(number, signal.SIG_DFL)  # Python (or a shell's &) set these to be ignored; exec would keep that
     os.umask(0o077)
     os.chdir(folder)  # before the user changes: the parents of the folder may be closed to the new one
     if uid != "-":

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
 
-from harness.dev.service import ServiceError
+from harness.dev.process import ServiceError
 
 OLDEST = 14
 _CACHE = Path("/var/cache/celery-job-harness")
@@ -64,9 +64,7 @@ def _system() -> Iterator[Path]:
 def _reachable(path: Path, uid: int, gid: int) -> bool:
     """Whether another user can read a file; judged by the modes, since as root we can anyway."""
     path = path.resolve()
-    return _allows(path.stat(), uid, gid, 0o4) and all(
-        _allows(up.stat(), uid, gid, 0o1) for up in path.parents
-    )
+    return _allows(path.stat(), uid, gid, 0o4) and all(_allows(up.stat(), uid, gid, 0o1) for up in path.parents)
 
 
 def _allows(info: os.stat_result, uid: int, gid: int, wanted: int) -> bool:
@@ -87,8 +85,8 @@ def _copy(install: Path) -> Path:
         _CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
         raise ServiceError(
-            f"PostgreSQL can't run as root, other users can't reach its programs in {install}, and they can't "
-            f"be copied to {_CACHE} ({error.strerror}): move the virtual environment to a folder open to others"
+            f"PostgreSQL can't run as root, others can't reach its programs in {install}, and they can't be "
+            f"copied to {_CACHE} ({error.strerror}): move the virtual environment to a folder open to others"
         ) from error
     with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
         draft = Path(scratch, "copy")

@@ -20,7 +20,8 @@ from typing import IO, ClassVar
 import psycopg2
 
 from harness.dev import pgbinaries
-from harness.dev.service import Service, ServiceError, spawn
+from harness.dev.process import ServiceError, spawn
+from harness.dev.service import Service
 
 # How a server that may not open the parents of its folder names it: by the folder that it was put into.
 _HERE = Path("/proc/self/cwd")
@@ -79,9 +80,7 @@ class Postgres(Service):
             except KeyError:
                 continue
             return entry.pw_uid, entry.pw_gid
-        raise ServiceError(
-            "PostgreSQL does not run as root, and there is neither a user 'postgres' nor 'nobody'"
-        )
+        raise ServiceError("PostgreSQL does not run as root, and there is neither a user 'postgres' nor 'nobody'")
 
     @staticmethod
     def _place(folder: Path, user: tuple[int, int] | None) -> Path:
@@ -154,7 +153,11 @@ class Postgres(Service):
         # PostgreSQL takes any living process with the recorded number for the old server: after a reboot, or
         # in a container, that is often somebody else's. None works here any more (``_leftovers``), so the
         # number is stale; only it is replaced: the file also names the shared memory, which is still checked.
-        if self._recorded_pid() is not None and sys.platform == "linux":
+        if sys.platform != "linux" or not self._pid_file.exists():
+            return
+        if self._recorded_pid() is None:  # empty after a crash of the machine; PostgreSQL would refuse it for ever
+            self._pid_file.unlink()
+        else:
             lines = self._pid_file.read_text().split("\n")
             self._pid_file.write_text("\n".join([str(_NO_PROCESS), *lines[1:]]))
 

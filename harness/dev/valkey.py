@@ -14,7 +14,8 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from harness.dev.service import Service, ServiceError, spawn
+from harness.dev.process import ServiceError, spawn
+from harness.dev.service import Service
 
 _CONFIG = """\
 bind 127.0.0.1
@@ -72,9 +73,7 @@ class Valkey(Service):
         config = self.folder / "valkey.conf"  # not arguments: the process list would show the password
         config.touch(mode=0o600)
         fsync = "always" if self.fsync else "everysec"
-        config.write_text(
-            _CONFIG.format(port=self.port, password=self.password, databases=self.databases, fsync=fsync)
-        )
+        config.write_text(_CONFIG.format(port=self.port, password=self.password, databases=self.databases, fsync=fsync))
         command = [find_binary(), "valkey.conf"]
         return spawn(command, folder=self.folder, death_signal=signal.SIGTERM, output=log)
 

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 from harness.dev.postgres import Postgres
-from harness.dev.service import Service, ServiceError
+from harness.dev.process import ServiceError
+from harness.dev.service import Service
 from harness.dev.valkey import Valkey
 
 

@@ -17,7 +17,8 @@ from redis import Redis
 
 from harness.dev import pgbinaries
 from harness.dev.postgres import Postgres
-from harness.dev.service import Service, ServiceError, free_port, port_is_free
+from harness.dev.process import ServiceError, free_port, port_is_free
+from harness.dev.service import Service
 from harness.dev.valkey import Valkey
 from tests.services import run_sql
 

@@ -1,0 +1,66 @@
+"""One program among several on one terminal: started, its lines marked with its name, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.dev.process import spawn
+
+_printing = threading.Lock()
+
+
+def say(name: str, text: str) -> None:
+    """Print a line in the name of one part. Never fails: the terminal may be gone when all must be stopped."""
+    with _printing, contextlib.suppress(OSError, ValueError):
+        print(f"{name:>8} | {text}", flush=True)
+
+
+class Program:
+    """A Python module as a child process: ``Program("beat", ["celery", "-A", "app", "beat"], env)``."""
+
+    def __init__(self, name: str, module: list[str], env: dict[str, str]) -> None:
+        self.name = name
+        # SIGKILL when we die: nothing is left to talk to then; a worker would wait for its broker for ever.
+        self._process = spawn(
+            [sys.executable, "-m", *module],
+            folder=Path.cwd(),
+            death_signal=signal.SIGKILL,
+            output=subprocess.PIPE,
+            env=env | {"PYTHONUNBUFFERED": "1"},
+        )
+        self._reader = threading.Thread(target=self._read, name=f"output of {name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, None while it runs."""
+        return self._process.poll()
+
+    def end(self, hurry: Callable[[], bool], patience: float = 30.0) -> None:
+        """SIGTERM; SIGKILL to its whole group after ``patience`` seconds or when ``hurry()`` says so."""
+        if self.status is None:
+            self._process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + patience
+        while self.status is None and time.monotonic() < deadline and not hurry():
+            time.sleep(0.05)
+        if self.status is None:
+            say(self.name, "does not end: killed")
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(2)
+        if self._process.stdout is not None and not self._reader.is_alive():
+            self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            say(self.name, line.decode(errors="replace").rstrip())

@@ -1,0 +1,194 @@
+"""``celery -A app harness dev``: everything that an app needs, in the foreground, ended by one Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import util
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+from harness.dev.output import Program, say
+from harness.dev.postgres import Postgres
+from harness.dev.process import ServiceError, free_port, port_is_free
+from harness.dev.service import Service
+from harness.dev.valkey import Valkey
+
+_DATABASE = "HARNESS_DATABASE_URL"
+_BROKER = "CELERY_BROKER_URL"
+
+
+def run(app_name: str, *, data: Path, pool_size: int = 2, flower: bool | None = None) -> int:
+    """Run PostgreSQL, a broker, worker (with its relay), beat and Flower for an app until Ctrl-C or SIGTERM.
+
+    ``app_name``: as for ``celery -A``. ``data``: folder of the embedded servers. ``pool_size``: processes of
+    the worker. ``flower``: None = if it is installed. A server that the environment or the app's configuration
+    names is used instead of an embedded one. Returns the exit code: 0 when told to stop, 1 when a part failed.
+    """
+    return _Run(app_name, Path(data), pool_size, flower).run()
+
+
+class _Stopped(Exception):
+    """Told to stop while still starting."""
+
+
+class _Run:
+    def __init__(self, app_name: str, data: Path, pool_size: int, flower: bool | None) -> None:
+        self._app_name = app_name
+        self._data = data.absolute()
+        self._pool_size = pool_size
+        self._flower = util.find_spec("flower") is not None if flower is None else flower
+        self._env = dict(os.environ)
+        self._signals = 0
+        self._services: list[Service] = []
+        self._programs: list[Program] = []
+
+    def run(self) -> int:
+        with self._signals_counted():
+            try:
+                self._start_servers()
+                self._migrate()
+                self._start_programs()
+                return self._watch()
+            except _Stopped:
+                return 0
+            except ServiceError as error:
+                say("dev", f"error: {error}")
+                return 1
+            finally:
+                self._stop()
+
+    @contextmanager
+    def _signals_counted(self) -> Iterator[None]:
+        def count(number: int, frame: FrameType | None) -> None:
+            self._signals += 1
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, count) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _check_stop(self) -> None:
+        if self._signals:
+            raise _Stopped
+
+    def _start_servers(self) -> None:
+        database, broker = _configured(self._app_name)
+        if database is None:
+            self._start_server(Postgres(self._data / "postgres"), _DATABASE)
+        else:
+            say("dev", f"PostgreSQL: the configured one, {_without_password(database)}")
+        if broker is None:
+            self._start_server(Valkey(self._data / "valkey"), _BROKER)
+        else:
+            say("dev", f"broker: the configured one, {_without_password(broker)}")
+        if self._services:
+            self._write_env_file()
+            say("dev", f"for other shells:  . {shlex.quote(os.path.relpath(self._env_file))}")
+
+    def _start_server(self, service: Service, variable: str) -> None:
+        say("dev", f"starting {service.name} in {service.folder}")
+        service.start()
+        self._services.append(service)
+        self._env[variable] = service.url
+        say(
+            "dev",
+            f"{service.name} answers on 127.0.0.1:{service.port} (pid {service.pid}, log {service.log})",
+        )
+        self._check_stop()
+
+    @property
+    def _env_file(self) -> Path:
+        return self._data / "env"
+
+    def _write_env_file(self) -> None:
+        self._env_file.unlink(missing_ok=True)
+        self._env_file.touch(mode=0o600)  # the passwords are in it
+        lines = [
+            f"export {name}={shlex.quote(self._env[name])}\n" for name in (_DATABASE, _BROKER) if name in self._env
+        ]
+        self._env_file.write_text("".join(lines))
+
+    def _celery(self, name: str, *arguments: str) -> Program:
+        program = Program(name, ["celery", "-A", self._app_name, *arguments], self._env)
+        self._programs.append(program)
+        return program
+
+    def _migrate(self) -> None:
+        program = self._celery("migrate", "harness", "migrate")
+        while program.status is None:
+            self._check_stop()
+            time.sleep(0.05)
+        program.end(hurry=lambda: True)
+        self._programs.remove(program)
+        if program.status:
+            raise ServiceError(f"the database could not be migrated (status {program.status})")
+
+    def _start_programs(self) -> None:
+        self._celery("worker", "worker", "--loglevel=INFO", f"--concurrency={self._pool_size}")
+        self._celery(
+            "beat",
+            "beat",
+            "--loglevel=INFO",
+            f"--schedule={self._data / 'celerybeat-schedule'}",
+            "--pidfile=",
+        )
+        if self._flower:
+            port = 5555 if port_is_free(5555) else free_port()
+            self._celery("flower", "flower", "--address=127.0.0.1", f"--port={port}")
+            say("dev", f"Flower: http://127.0.0.1:{port}")
+        say("dev", "started; Ctrl-C stops all")
+
+    def _watch(self) -> int:
+        """Wait for a signal (0) or for a part that ends by itself (1)."""
+        while not self._signals:
+            dead = [f"{service.name} (see {service.log})" for service in self._services if not service.running]
+            dead += [f"{p.name} (status {p.status})" for p in self._programs if p.status is not None]
+            if dead and not self._signals:
+                say("dev", f"ended unexpectedly: {', '.join(dead)}; stopping all")
+                return 1
+            time.sleep(0.2)
+        return 0
+
+    def _stop(self) -> None:
+        """First who sends work, then who does it, then what they stand on. A second signal hurries."""
+        before = self._signals
+        for program in reversed(self._programs):
+            say("dev", f"stopping {program.name}")
+            program.end(hurry=lambda: self._signals > before)
+        for service in reversed(self._services):
+            say("dev", f"stopping {service.name}")
+            service.stop()
+        if self._services:
+            self._env_file.unlink(missing_ok=True)
+        say("dev", "stopped")
+
+
+def _configured(app_name: str) -> tuple[str | None, str | None]:
+    """The database and the broker that the environment or the app's own configuration names."""
+    from celery.app.utils import find_app
+
+    from harness.core.errors import ConfigError
+    from harness.worker.harness import Harness
+
+    sys.path.insert(0, os.getcwd())  # as the celery command does
+    app = find_app(app_name)
+    try:
+        database = os.environ.get(_DATABASE) or Harness.of(app).settings.database_url
+    except ConfigError:  # none; what else may be wrong is said by the programs, each of which reads the settings
+        database = None
+    return database, app.conf.broker_url
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
