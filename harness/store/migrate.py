@@ -5,9 +5,10 @@ from pathlib import Path
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from alembic import command
+from harness.store.database import Database
 from harness.store.schema import check_schema_name
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -41,7 +42,7 @@ def downgrade(url: str, schema: str = "core", revision: str = "base") -> None:
 
 def _run(url: str, schema: str, revision: str, *, down: bool) -> None:
     config = _config(schema)
-    engine = create_engine(url)
+    engine = Database(url).engine
     try:
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -53,7 +54,7 @@ def _run(url: str, schema: str, revision: str, *, down: bool) -> None:
 
 def current(url: str, schema: str = "core") -> str | None:
     """The revision that the database has, None for none."""
-    engine = create_engine(url)
+    engine = Database(url).engine
     try:
         with engine.connect() as connection:
             context = MigrationContext.configure(
