@@ -83,9 +83,7 @@ class Databases:
 
     def _create(self, template: str) -> str:
         name = f"harness_test_{os.getpid()}_{next(self._numbers)}"
-        command = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
-            sql.Identifier(name), sql.Identifier(template)
-        )
+        command = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
         run_sql(self._url, command)
         return name
 

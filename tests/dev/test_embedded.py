@@ -140,9 +140,7 @@ def test_needs_the_password(make: Make) -> None:
         else:
             with Redis.from_url(wrong) as client, pytest.raises(Exception, match="invalid username-password"):
                 client.ping()
-        secret = [
-            path for path in service.folder.glob("*") if path.is_file() and path.name not in ("log", "lock")
-        ]
+        secret = [path for path in service.folder.glob("*") if path.is_file() and path.name not in ("log", "lock")]
         assert {path.stat().st_mode & 0o077 for path in secret} == {0}
         assert service.folder.stat().st_mode & 0o077 == 0
         assert service.password not in " ".join(psutil.Process(service.pid).cmdline())
@@ -150,9 +148,7 @@ def test_needs_the_password(make: Make) -> None:
 
 def test_listens_on_loopback_only(make: Make) -> None:
     with make() as service:
-        listening = [
-            c.laddr for c in psutil.Process(service.pid).net_connections("all") if c.status == "LISTEN"
-        ]
+        listening = [c.laddr for c in psutil.Process(service.pid).net_connections("all") if c.status == "LISTEN"]
         assert [tuple(address) for address in listening] == [("127.0.0.1", service.port)]
         assert not port_is_free(service.port)
 
