@@ -65,11 +65,12 @@ class Publisher:
         if self._producer is None:
             self._connection = self.app.connection_for_write()
             options = dict(self._connection.transport_options or {})
-            if self._connection.transport.driver_type == "amqp":
+            amqp = self._connection.transport.driver_type == "amqp"
+            if amqp:
                 options["confirm_publish"] = True
                 self._connection.transport_options = options
             self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=5)
-            self._producer = Producer(self._connection.default_channel, on_return=self._on_return)
+            self._producer = Producer(self._connection.default_channel, on_return=self._on_return if amqp else None)
         return self._producer
 
     def _on_return(self, error: Any, exchange: Any, routing_key: Any, message: Any) -> None:
