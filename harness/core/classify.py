@@ -15,9 +15,8 @@ Permanents = tuple[type[BaseException] | Callable[[BaseException], bool], ...]
 """What a job counts as permanent: exception types, and predicates that are asked about each cause in turn."""
 
 _Verdict = tuple[Kind, float | None]
-_TIME_LIMITS = frozenset(
-    {"SoftTimeLimitExceeded", "TimeLimitExceeded"}
-)  # by name: core does not know billiard
+# By name, for core does not know billiard.
+_TIME_LIMITS = frozenset({"SoftTimeLimitExceeded", "TimeLimitExceeded"})
 _HARNESS = str(Path(__file__).resolve().parents[1]) + "/"
 _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 _MOST_CAUSES = 1000
@@ -138,11 +137,8 @@ def _frames(tb: TracebackType | None) -> Iterator[tuple[str, str]]:
 
 
 def _is_users(filename: str) -> bool:
-    return not (
-        filename.startswith((_HARNESS, _STDLIB, "<"))
-        or "/site-packages/" in filename
-        or "/dist-packages/" in filename
-    )
+    installed = "/site-packages/" in filename or "/dist-packages/" in filename
+    return not (installed or filename.startswith((_HARNESS, _STDLIB, "<")))
 
 
 def _fingerprint(exc: BaseException) -> str:

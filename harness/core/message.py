@@ -102,9 +102,8 @@ def _pieces(container: Any) -> Iterator[object]:
     """A container's brackets, commas and keys as tokens, with its values in between."""
     if isinstance(container, dict):
         yield _Token("{")
-        for position, (key, inner) in enumerate(
-            sorted(((_key(k), v) for k, v in container.items()), key=_first)
-        ):
+        pairs = sorted(((_key(key), inner) for key, inner in container.items()), key=_first)
+        for position, (key, inner) in enumerate(pairs):
             yield _Token(f"{',' if position else ''}{json.dumps(key)}:")
             yield inner
         yield _Token("}")

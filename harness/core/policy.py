@@ -44,10 +44,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in ("stop", "wait", "not_ready_wait"):
-            if not callable(getattr(self, name)):
-                raise ConfigError(
-                    f"Policy: {name}={getattr(self, name)!r} must be a {name} of tenacity or a function."
-                )
+            value = getattr(self, name)
+            if not callable(value):
+                raise ConfigError(f"Policy: {name}={value!r} must be one of tenacity's, or a function.")
         if math.isnan(self.not_ready_deadline) or self.not_ready_deadline < 0:
             raise ConfigError(f"Policy: not_ready_deadline={self.not_ready_deadline!r} must not be negative.")
         if not (self.reason.strip() or (_same(self.stop, _STOP) and _same(self.wait, _WAIT))):
@@ -77,9 +76,8 @@ class Policy:
 
 
 def _same(one: object, other: object) -> bool:
-    return one is other or (
-        type(one) is type(other) and getattr(one, "__dict__", 1) == getattr(other, "__dict__", 2)
-    )
+    alike = type(one) is type(other) and getattr(one, "__dict__", 1) == getattr(other, "__dict__", 2)
+    return one is other or alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +143,19 @@ def _decide_not_ready(failure: Failure, policy: Policy, waited: float) -> Retry 
     # These waits are not counted anywhere; the time that has passed tells how many there were, about.
     number, passed = 1, 0.0
     while number < _MOST_TRIES:
-        passed += upper_wait(policy.not_ready_wait, _state(number, passed))
+        passed += _upper(policy.not_ready_wait, _state(number, passed), _NOT_READY_WAIT)
         if passed > waited:
             break
         number += 1
     delay = _delay(policy.not_ready_wait, _state(number, waited, failure), failure, _NOT_READY_WAIT)
     return Retry(max(1.0, min(delay, left)), spends_try=False)
+
+
+def _upper(wait: WaitBaseT, state: RetryCallState, default: wait_base) -> float:
+    try:
+        return upper_wait(wait, state)
+    except Exception:
+        return upper_wait(default, state)
 
 
 def _delay(wait: WaitBaseT, state: RetryCallState, failure: Failure, default: wait_base) -> float:

@@ -5,13 +5,17 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pydantic
 from pydantic_core import ArgsKwargs
 
 from harness.core.errors import SignatureError, UsageError
 from harness.core.payload import invalid, wrong_shape
+
+Handler = Callable[..., Any]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
 
 _PARAMETER = inspect.Parameter
 _SEVERAL = (_PARAMETER.VAR_POSITIONAL, _PARAMETER.VAR_KEYWORD)
@@ -30,9 +34,7 @@ class Signature:
     adapter: pydantic.TypeAdapter[Any]
 
     @classmethod
-    def of(
-        cls, handler: Callable[..., Any], injected: Mapping[type, str], bound: bool = False
-    ) -> "Signature":
+    def of(cls, handler: Handler, injected: Mapping[type, str], bound: bool = False) -> Self:
         """Read `handler`. `injected` maps a type to the key under which `bind` finds the value for a
         parameter with exactly that annotation. `bound` skips the first parameter, the `self` of a bound task.
 
@@ -45,9 +47,7 @@ class Signature:
                 _PARAMETER.POSITIONAL_ONLY,
                 _PARAMETER.POSITIONAL_OR_KEYWORD,
             ):
-                raise SignatureError(
-                    f"{_name(handler)} is a bound task but takes no `self`. Add it as the first one."
-                )
+                raise SignatureError(f"{_name(handler)} is a bound task but takes no `self`. Add it.")
             parameters = parameters[1:]
         parameters = [p.replace(annotation=_hint(handler, p)) for p in parameters]
         keys = {p.name: key for p in parameters if (key := _key(p, injected)) is not None}
@@ -61,9 +61,7 @@ class Signature:
         sent_signature = inspect.Signature(sent)
         return cls(inspect.Signature(parameters), sent_signature, keys, _adapter(handler, sent_signature))
 
-    def validate(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def validate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         """The message's arguments, converted to what the type hints say, with the defaults filled in.
 
         Raises `InvalidPayload`, with a message that names each wrong argument.
@@ -81,8 +79,11 @@ class Signature:
         raise found
 
     def bind(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], injected_values: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        injected_values: Mapping[str, Any],
+    ) -> Arguments:
         """The arguments to call the handler with: validated ones, and `injected_values` by their keys.
 
         Raises `UsageError` where a value to inject is missing.
@@ -90,9 +91,7 @@ class Signature:
         arguments = dict(self.sent.bind(*args, **kwargs).arguments)
         for name, key in self.injected.items():
             if key not in injected_values:
-                raise UsageError(
-                    f"the parameter {name!r} needs the value {key!r}, which is not there to inject."
-                )
+                raise UsageError(f"{name!r} needs the value {key!r}, which is not there to inject.")
             arguments[name] = injected_values[key]
         ordered = {name: arguments[name] for name in self.full.parameters if name in arguments}
         call = inspect.BoundArguments(self.full, ordered)
@@ -104,7 +103,7 @@ def _name(handler: object) -> str:
     return str(getattr(handler, "__qualname__", None) or handler)
 
 
-def _signature(handler: Callable[..., Any]) -> inspect.Signature:
+def _signature(handler: Handler) -> inspect.Signature:
     try:
         return inspect.signature(handler)
     except (TypeError, ValueError) as error:
@@ -113,7 +112,7 @@ def _signature(handler: Callable[..., Any]) -> inspect.Signature:
         ) from error
 
 
-def _refuse_unawaited(handler: Callable[..., Any]) -> None:
+def _refuse_unawaited(handler: Handler) -> None:
     """Calling such a function runs nothing: the job would be done without any effect."""
     plain = inspect.unwrap(handler)
     for is_one, what in (
@@ -122,12 +121,10 @@ def _refuse_unawaited(handler: Callable[..., Any]) -> None:
         (inspect.isgeneratorfunction, "a generator"),
     ):
         if is_one(plain):
-            raise SignatureError(
-                f"{_name(handler)} is {what}; calling it would run nothing. Use a plain function."
-            )
+            raise SignatureError(f"{_name(handler)} is {what}: a call would run nothing. Use a function.")
 
 
-def _hint(handler: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _hint(handler: Handler, parameter: inspect.Parameter) -> Any:
     if parameter.annotation is _PARAMETER.empty:
         return Any
     target: Any = inspect.unwrap(getattr(handler, "func", handler))
@@ -150,7 +147,7 @@ def _key(parameter: inspect.Parameter, injected: Mapping[type, str]) -> str | No
     return injected.get(hint) if isinstance(hint, type) else None
 
 
-def _adapter(handler: Callable[..., Any], sent: inspect.Signature) -> pydantic.TypeAdapter[Any]:
+def _adapter(handler: Handler, sent: inspect.Signature) -> pydantic.TypeAdapter[Any]:
     """pydantic's validator for the whole list of arguments; one for each alone first, to name a culprit."""
 
     def collect(*args: Any, **kwargs: Any) -> ArgsKwargs:
@@ -164,7 +161,7 @@ def _adapter(handler: Callable[..., Any], sent: inspect.Signature) -> pydantic.T
     return _schema(handler, "its parameters", collect)
 
 
-def _schema(handler: Callable[..., Any], what: str, annotation: Any) -> pydantic.TypeAdapter[Any]:
+def _schema(handler: Handler, what: str, annotation: Any) -> pydantic.TypeAdapter[Any]:
     try:
         adapter = pydantic.TypeAdapter(annotation)
         if not adapter.pydantic_complete:

@@ -3,7 +3,8 @@
 import re
 
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
-_CUT = "\n… cut …\n"
+_CUT = "…"
+_CUT_OUT = "\n… cut …\n"
 
 
 def clean(text: str) -> str:
@@ -21,12 +22,13 @@ def bounded(text: str, limit: int, *, keep_end: bool = False) -> str:
     data = clean(text).encode()
     if len(data) <= limit:
         return data.decode()
-    room = limit - len(_CUT.encode())
+    mark = _CUT_OUT if keep_end else _CUT
+    room = limit - len(mark.encode())
     if room < 0:
         return data[:limit].decode(errors="ignore")
     head = room // 4 if keep_end else room
     tail = data[len(data) - (room - head) :]
-    return data[:head].decode(errors="ignore") + _CUT + tail.decode(errors="ignore")
+    return data[:head].decode(errors="ignore") + mark + tail.decode(errors="ignore")
 
 
 def safe_str(value: object) -> str:
@@ -49,12 +51,8 @@ def type_name(value: object) -> str:
     """The name of the value's type, `module.Class`; built-in types without a module. Never raises."""
     try:
         kind = type(value)
-        name = (
-            f"{kind.__qualname__}"
-            if kind.__module__ == "builtins"
-            else f"{kind.__module__}.{kind.__qualname__}"
-        )
-        return clean(name)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        return clean(f"{module}{kind.__qualname__}")
     except BaseException:
         return "<unnamed type>"
 

@@ -9,6 +9,7 @@ from typing import Any
 from harness.core.text import clean, int_text, safe_repr, safe_str
 
 _DEEPEST = 32
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _EXACT_INT = 2**53 - 1  # what a reader whose numbers are doubles still reads exactly
 
 
@@ -64,11 +65,7 @@ class _View:
         if isinstance(value, int):
             return int(value) if -_EXACT_INT <= value <= _EXACT_INT else self.text(int_text(value))
         if isinstance(value, float):
-            return (
-                float(value)
-                if math.isfinite(value)
-                else {"nan": "NaN", "inf": "Infinity"}.get(str(value), "-Infinity")
-            )
+            return value if math.isfinite(value) else _NOT_FINITE[float.__repr__(value)]
         return self.text(value.isoformat() if isinstance(value, date | time) else safe_str(value))
 
     def text(self, text: str) -> str:
