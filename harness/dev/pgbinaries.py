@@ -82,7 +82,8 @@ def _copy(install: Path) -> Path:
     if inside.exists():
         return inside
     try:
-        _CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _CACHE.mkdir(exist_ok=True)
+        _CACHE.chmod(0o755)  # whatever the umask
     except OSError as error:
         raise ServiceError(
             f"PostgreSQL can't run as root, others can't reach its programs in {install}, and they can't be "

