@@ -77,7 +77,6 @@ def _once(
         try:
             return _transaction(session, connection, store, copy, handler, limits, keep)
         finally:
-            connection.info.pop("at_work", None)
             _close(session, connection)
 
 
@@ -166,7 +165,9 @@ def _job(copy: Copy, row: InboxRow | None) -> Job:
 
 
 def _call(session: WorkSession, connection: Connection, handler: Handler, job: Job) -> Any:
-    connection.info["at_work"] = True
+    # Kept by reference: a connection that has broken meanwhile refuses to be asked for it.
+    marks = connection.info
+    marks["at_work"] = True
     try:
         result = handler(session, job)
         session.flush()
@@ -179,7 +180,7 @@ def _call(session: WorkSession, connection: Connection, handler: Handler, job: J
             raise LostAtWork(f"the database went away in the handler: {error!r}") from error
         raise Failed(error) from error
     finally:
-        connection.info.pop("at_work", None)
+        marks.pop("at_work", None)
 
 
 def _still_open(connection: Connection) -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -63,6 +63,12 @@ def means_away(error: BaseException) -> bool:
     return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError))
 
 
+def with_driver(url: str) -> URL:
+    """`url` with psycopg2 as its driver, where it names none; SQLAlchemy's own default is another one."""
+    made = make_url(url)
+    return made.set(drivername="postgresql+psycopg2") if made.drivername in ("postgresql", "postgres") else made
+
+
 class Database:
     """PostgreSQL for one process.
 
@@ -70,9 +76,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, pool_size: int = 1, connect_timeout: int = 5) -> None:
-        self.url = make_url(url)
-        if self.url.drivername in ("postgresql", "postgres"):
-            self.url = self.url.set(drivername="postgresql+psycopg2")
+        self.url = with_driver(url)
         self.engine = _engine(self.url, pool_size, connect_timeout)
 
     def forked(self) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, NoReturn
 
 from celery import Task
-from celery.exceptions import Retry
+from celery.exceptions import Ignore, Reject, Retry
 from sqlalchemy.orm import Session
 
 from harness.core.classify import Permanents
@@ -156,7 +156,7 @@ def _spec(task: JobTask) -> JobSpec:
             signature=task.signature_of_handler,
             policy=task.policy or Policy(),
             queue_policies=settings.policies,
-            permanent=tuple(task.permanent),
+            permanent=(*task.permanent, _says_no),
             can_replay=task.can_replay,
             max_replays=task.max_replays,
             max_age=task.max_age,
@@ -165,6 +165,11 @@ def _spec(task: JobTask) -> JobSpec:
 
 
 JobTask.spec = property(_spec)  # type: ignore[assignment]
+
+
+def _says_no(error: BaseException) -> bool:
+    """Celery's own words for "do not try again", which would drop the job without a trace."""
+    return isinstance(error, Ignore) or (isinstance(error, Reject) and not error.requeue)
 
 
 def _seconds(when: Any) -> float:
