@@ -146,7 +146,7 @@ def upgrade() -> None:
             one_of("status", ("pending_review", "replayed", "discarded")), name="dead_letters_status_check"
         ),
         sa.CheckConstraint(
-            "status <> 'discarded' OR (discard_reason IS NOT NULL AND btrim(discard_reason) <> '' "
+            "status <> 'discarded' OR (discard_reason IS NOT NULL AND discard_reason ~ '[^[:space:]]' "
             "AND reviewer IS NOT NULL AND resolved_at IS NOT NULL)",
             name="dead_letters_discard_check",
         ),

@@ -168,21 +168,21 @@ class DeadLetters:
                 ),
             },
         ).returning(t.c.id)
-        return session.execute(again).scalar_one()
+        return int(session.execute(again).scalar_one())
 
-    def get(self, session: Session, letter_id: int, *, lock: bool = False) -> Letter | None:
-        """One letter, held until this transaction ends with `lock`."""
-        query = select(self.table).where(self.table.c.id == letter_id)
+    def get(self, session: Session, service: str, letter_id: int, *, lock: bool = False) -> Letter | None:
+        """One letter of a service, held until this transaction ends with `lock`."""
+        t = self.table
+        query = select(t).where(t.c.id == letter_id, t.c.service == service)
         row = session.execute(query.with_for_update() if lock else query).first()
         return None if row is None else self._letter(row)
 
-    def open_of(self, session: Session, key: Key) -> Letter | None:
-        """The unresolved letter of a job."""
+    def key_of(self, session: Session, service: str, letter_id: int) -> Key | None:
+        """Whose letter it is: neither ever changes, so that the fence can be locked before the letter is."""
         t = self.table
-        row = session.execute(
-            select(t).where(t.c.consumer == key.consumer, t.c.job_id == key.job_id, t.c.resolved_at.is_(None))
-        ).first()
-        return None if row is None else self._letter(row)
+        query = select(t.c.job_id, t.c.consumer).where(t.c.id == letter_id, t.c.service == service)
+        row = session.execute(query).first()
+        return None if row is None else Key(row.job_id, row.consumer)
 
     def replayed(self, session: Session, letter_id: int, actor: str) -> None:
         """Mark a held letter as handed to the inbox again."""
@@ -210,7 +210,14 @@ class DeadLetters:
         return session.execute(
             update(t)
             .where(t.c.consumer == key.consumer, t.c.job_id == key.job_id, t.c.resolved_at.is_(None))
-            .values(status="replayed", resolved_at=func.now(), updated_at=func.now())
+            .values(
+                status="replayed",
+                resolved_at=func.now(),
+                updated_at=func.now(),
+                lineage=t.c.lineage.op("||")(
+                    func.jsonb_build_object("event", "resolved", "at", func.now(), "replay", t.c.replays)
+                ),
+            )
             .returning(t.c.id)
         ).scalar()
 
@@ -235,13 +242,13 @@ class DeadLetters:
         t = self.table
         session.execute(update(t).where(t.c.id == letter_id).values(surfaced=why, updated_at=func.now()))
 
-    def list(self, session: Session, service: str, which: Filter, *, limit: int | None = 50) -> list[Letter]:
+    def find(self, session: Session, service: str, which: Filter, *, limit: int | None = 50) -> list[Letter]:
         """Letters of a service, newest first."""
         t = self.table
         rows = session.execute(select(t).where(*self._where(service, which)).order_by(t.c.id.desc()).limit(limit))
         return [self._letter(row) for row in rows]
 
-    def ids(self, session: Session, service: str, which: Filter) -> "list[int]":
+    def ids(self, session: Session, service: str, which: Filter) -> list[int]:
         """The ids of the letters that fit, oldest first."""
         t = self.table
         return [*session.execute(select(t.c.id).where(*self._where(service, which)).order_by(t.c.id)).scalars()]
@@ -251,44 +258,58 @@ class DeadLetters:
         query = select(func.count()).select_from(self.table).where(*self._where(service, which))
         return session.execute(query).scalar_one()
 
-    def claim_pending(self, session: Session, service: str, task: str, after_id: int) -> Letter | None:
-        """The next letter of `task` to sweep, held until this transaction ends; one that another sweep holds is skipped."""
+    def pending_ids(self, session: Session, service: str, task: str, consumer: str) -> list[int]:
+        """The letters of a job that the sweep has to look at, oldest first."""
         t = self.table
-        row = session.execute(
-            select(t)
-            .where(
-                t.c.service == service,
-                t.c.task == task,
-                t.c.status == "pending_review",
-                t.c.surfaced.is_(None),
-                t.c.id > after_id,
-            )
-            .order_by(t.c.id)
-            .limit(1)
-            .with_for_update(skip_locked=True)
-        ).first()
-        return None if row is None else self._letter(row)
+        query = select(t.c.id).where(
+            t.c.service == service,
+            t.c.task == task,
+            t.c.consumer == consumer,
+            t.c.status == "pending_review",
+            t.c.surfaced.is_(None),
+        )
+        return [*session.execute(query.order_by(t.c.id)).scalars()]
+
+    def claim(self, session: Session, service: str, letter_id: int) -> Letter | None:
+        """Have a pending letter for one sweep alone, until this transaction ends; None when it is not to be had.
+
+        The claim is an advisory lock and not a lock of the row: who waits for a fence may hold no letter, and a
+        verdict must not wait for a gate.
+        """
+        t = self.table
+        name = func.hashtextextended(f"{t.fullname}:{letter_id}", 0)
+        if not session.execute(select(func.pg_try_advisory_xact_lock(name))).scalar_one():
+            return None
+        # A statement of its own: it sees what the sweep that held the claim before has committed.
+        letter = self.get(session, service, letter_id)
+        pending = letter is not None and letter.status == "pending_review" and letter.surfaced is None
+        return letter if pending else None
 
     def prune(self, session: Session, service: str, tenant: str | None, ttl: timedelta, limit: int) -> int:
-        """Delete up to `limit` resolved letters of a tenant that were resolved longer ago than `ttl`."""
+        """Delete up to `limit` letters of a tenant that were resolved longer ago than `ttl`; returns how many."""
         t = self.table
         old = (
             select(t.c.id)
-            .where(
-                t.c.service == service,
-                t.c.tenant.is_not_distinct_from(tenant),
-                t.c.status != "pending_review",
-                t.c.resolved_at < func.now() - literal(ttl, INTERVAL),
-            )
+            .where(*self._prunable(service, ttl), t.c.tenant.is_not_distinct_from(tenant))
             .limit(limit)
             .with_for_update(skip_locked=True)
+            .cte("old")
+            .prefix_with("MATERIALIZED")
         )
-        return len(session.execute(delete(t).where(t.c.id.in_(old)).returning(t.c.id)).all())
+        return len(session.execute(delete(t).where(t.c.id.in_(select(old.c.id))).returning(t.c.id)).all())
 
-    def tenants(self, session: Session, service: str) -> "list[str | None]":
-        """Every tenant that has letters."""
+    def prunable_tenants(self, session: Session, service: str, ttl: timedelta) -> list[str | None]:
+        """Every tenant that has letters which `prune` would delete."""
         t = self.table
-        return [*session.execute(select(t.c.tenant).where(t.c.service == service).distinct()).scalars()]
+        return [*session.execute(select(t.c.tenant).where(*self._prunable(service, ttl)).distinct()).scalars()]
+
+    def _prunable(self, service: str, ttl: timedelta) -> tuple[ColumnElement[bool], ...]:
+        t = self.table
+        return (
+            t.c.service == service,
+            t.c.status != "pending_review",
+            t.c.resolved_at < func.now() - literal(ttl, INTERVAL),
+        )
 
     def _where(self, service: str, which: Filter) -> tuple[ColumnElement[bool], ...]:
         t = self.table

@@ -117,8 +117,8 @@ class Inbox:
         self.table = table
         self.fences = fences
         self._fresh = table.info["generation"].next_value()
-        self._due = literal_column("coalesce(leased_until, available_at)")
-        self._columns = [table.c[name] for name in table.c.keys() if name not in ("xid", "expires_at")]
+        self._due: Any = literal_column("coalesce(leased_until, available_at)")
+        self._columns = [column for column in table.c if column.name not in ("xid", "expires_at")]
 
     def _row(self, row: Row[Any]) -> InboxRow:
         return InboxRow(
@@ -274,6 +274,27 @@ class Inbox:
         """How many rows the service has."""
         t = self.table
         return session.execute(select(func.count()).select_from(t).where(t.c.service == service)).scalar_one()
+
+    def overview(self, session: Session, service: str, *, limit: int | None = 50) -> list[dict[str, Any]]:
+        """What waits and for how long, the next first: for people; without the messages.
+
+        `due_in` is in seconds, below 0 when it is due already; `leased` tells a row that is with the broker.
+        """
+        t = self.table
+        names = ("job_id", "task", "consumer", "queue", "tenant", "attempts", "deliveries", "dispatches", "letter_id")
+        rows = session.execute(
+            select(
+                *(t.c[name] for name in names),
+                t.c.relay_error,
+                t.c.created_at,
+                func.extract("epoch", self._due - func.clock_timestamp()).label("due_in"),
+                (t.c.leased_until > func.clock_timestamp()).is_(True).label("leased"),
+            )
+            .where(t.c.service == service)
+            .order_by(self._due, t.c.id)
+            .limit(limit)
+        )
+        return [dict(row) | {"due_in": float(row["due_in"])} for row in rows.mappings()]
 
     def seconds_until_due(self, session: Session, service: str) -> float | None:
         """Seconds until the next row is due (0 or less: now), None when the inbox is empty."""

@@ -7,9 +7,9 @@ until the first one has committed or rolled back, so that two copies never decid
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Table, delete, select, text, update
+from sqlalchemy import CursorResult, Result, Table, delete, select, text, update
 from sqlalchemy.orm import Session
 
 
@@ -126,35 +126,45 @@ class Fence:
     def prune(
         self,
         session: Session,
-        consumer: str,
+        service: str,
         ttl: timedelta,
-        first_page: int,
-        last_page: int,
+        pages: tuple[int, int],
         inbox: Table,
         letters: Table,
+        *,
+        consumer: str | None = None,
     ) -> int:
-        """Delete fences of `consumer` older than `ttl` in pages [first, last) that nobody needs; returns how many.
+        """Delete the service's fences older than `ttl` in pages [first, last) that nobody needs; returns how many.
 
-        A fence stays while its job has an inbox row or an open letter, and while a transaction holds it.
+        A fence stays while its job has an inbox row or an open letter, and while a transaction holds it. With
+        `consumer`, only its fences go.
         """
         t = self.table
+        whose = "starts_with(f.consumer, :whose)" if consumer is None else "f.consumer = :whose"
         free = text(
-            f"ctid = ANY(ARRAY(SELECT f.ctid FROM {t.fullname} f WHERE f.ctid >= CAST(:first AS tid) AND f.ctid < CAST(:last AS tid)"
-            " AND f.consumer = :consumer AND f.state <> 'claimed' AND f.processed_at < now() - CAST(:ttl AS interval)"
+            f"ctid = ANY(ARRAY(SELECT f.ctid FROM {t.fullname} f"
+            " WHERE f.ctid >= CAST(:first AS tid) AND f.ctid < CAST(:last AS tid)"
+            f" AND {whose} AND f.state <> 'claimed' AND f.processed_at < now() - CAST(:ttl AS interval)"
             f" AND NOT EXISTS (SELECT 1 FROM {inbox.fullname} i WHERE i.consumer = f.consumer AND i.job_id = f.job_id)"
             f" AND NOT EXISTS (SELECT 1 FROM {letters.fullname} d WHERE d.consumer = f.consumer AND d.job_id = f.job_id"
             " AND d.resolved_at IS NULL) FOR UPDATE OF f SKIP LOCKED))"
         )
-        deleted = session.execute(
-            delete(t).where(free).returning(t.c.job_id),
-            {"first": f"({first_page},0)", "last": f"({last_page},0)", "consumer": consumer, "ttl": ttl},
-        )
-        return len(deleted.all())
+        parameters = _range(pages) | {"whose": consumer or f"{service}/", "ttl": ttl}
+        return rows_of(session.execute(delete(t).where(free), parameters))
 
-    def consumers(self, session: Session, service: str) -> list[str]:
-        """Every consumer of `service` that has a fence, by loose index scans on nothing but the table itself."""
-        t = self.table
-        found = session.execute(
-            select(t.c.consumer).where(t.c.consumer.like(service.replace("%", r"\%") + "/%")).distinct()
+    def consumers(self, session: Session, service: str, pages: tuple[int, int]) -> list[str]:
+        """The consumers of `service` that have fences in pages [first, last)."""
+        query = text(
+            f"SELECT DISTINCT consumer FROM {self.table.fullname}"
+            " WHERE ctid >= CAST(:first AS tid) AND ctid < CAST(:last AS tid) AND starts_with(consumer, :whose)"
         )
-        return sorted(found.scalars())
+        return sorted(session.execute(query, _range(pages) | {"whose": f"{service}/"}).scalars())
+
+
+def _range(pages: tuple[int, int]) -> dict[str, object]:
+    return {"first": f"({pages[0]},0)", "last": f"({pages[1]},0)"}
+
+
+def rows_of(result: Result[Any]) -> int:
+    """How many rows a DELETE or UPDATE has changed."""
+    return cast(CursorResult[Any], result).rowcount

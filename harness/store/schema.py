@@ -181,7 +181,7 @@ def tables_of(schema: str) -> Tables:
         CheckConstraint(_one_of("reason", Reason), name="reason"),
         CheckConstraint(_one_of("status", LETTER_STATUSES), name="status"),
         CheckConstraint(
-            "status <> 'discarded' OR (discard_reason IS NOT NULL AND btrim(discard_reason) <> '' "
+            "status <> 'discarded' OR (discard_reason IS NOT NULL AND discard_reason ~ '[^[:space:]]' "
             "AND reviewer IS NOT NULL AND resolved_at IS NOT NULL)",
             name="discard",
         ),

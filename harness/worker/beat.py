@@ -1,63 +1,98 @@
-"""The scheduled tasks: `harness.prune` and `harness.replay`, in `beat_schedule` unless switched off."""
+"""The scheduled tasks: `harness.prune` and `harness.replay`, in `beat_schedule` unless switched off.
 
+Both may run any number of times at once and be delivered more than once: two beats do no harm.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import tenacity
+
+from harness.store.database import DatabaseAway
+from harness.worker.decode import arguments_of
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
 
+log = logging.getLogger("harness")
 PRUNE, REPLAY = "harness.prune", "harness.replay"
 
 
 def install(harness: "Harness") -> None:
     """Register the two tasks with the app and put them into its schedule."""
-    app = harness.app
-
-    @app.task(name=PRUNE, base=_plain(), ignore_result=True, acks_late=True, shared=False)  # type: ignore[untyped-decorator]
-    def prune() -> dict[str, int]:
-        """Delete fences and letters that nothing can need any more."""
-        from harness.prune import prune as run
-
-        settings = harness.settings
-        return run(
-            harness.database,
-            harness.store,
-            settings.service,
-            processed_ttl=settings.processed_ttl,
-            letters_ttl=settings.letters_ttl,
-            events=harness.events,
-        )
-
-    @app.task(name=REPLAY, base=_plain(), ignore_result=True, acks_late=True, shared=False)  # type: ignore[untyped-decorator]
-    def replay(letter_ids: list[int] | None = None, actor: str = "harness.replay") -> dict[str, int]:
-        """Replay these letters or, without any, sweep the letters of every job that has a gate."""
-        from harness.replay import replay_many, sweep
-
-        if letter_ids is not None:
-            return replay_many(
-                harness.database, harness.store, harness.settings.service, letter_ids, actor, harness.events
-            )
-        return sweep(harness.database, harness.store, harness.jobs(), actor, harness.events)
-
-    app.on_after_configure.connect(_schedule, sender=app, weak=False)
-    app.on_after_finalize.connect(_schedule, sender=app, weak=False)
-
-
-def _plain() -> type:
     from celery import Task
 
-    return Task  # type: ignore[no-any-return]
+    app = harness.app
+    options: dict[str, Any] = {"base": Task, "acks_late": True, "shared": False}
+
+    @app.task(name=PRUNE, ignore_result=True, **options)  # type: ignore[untyped-decorator]
+    def prune() -> dict[str, int]:
+        """Delete fences and letters that nothing can need any more."""
+        return _patiently(harness, partial(run_prune, harness))
+
+    @app.task(name=REPLAY, **options)  # type: ignore[untyped-decorator]
+    def replay(letter_ids: list[int] | None = None, actor: str = REPLAY, reason: str | None = None) -> dict[str, int]:
+        """Replay these letters or, without any, sweep the letters of every job that has a gate."""
+        from harness.replay import replay_many
+
+        if letter_ids is None:
+            return _patiently(harness, partial(run_sweep, harness, actor))
+        service = harness.settings.service
+        return replay_many(harness.database, harness.store, service, letter_ids, actor, harness.events, reason=reason)
+
+    schedule = partial(_schedule, harness)
+    app.on_after_configure.connect(schedule, sender=app, weak=False)
+    app.on_after_finalize.connect(schedule, sender=app, weak=False)
+    if app.configured:
+        schedule(app)
 
 
-def _schedule(sender: Any, **_: Any) -> None:
+def run_prune(harness: "Harness", progress: Callable[[str, int], None] | None = None) -> dict[str, int]:
+    """Prune by the app's settings; see `harness.prune`."""
+    from harness.prune import prune
+
+    settings = harness.settings
+    return prune(
+        harness.database,
+        harness.store,
+        settings.service,
+        processed_ttl=settings.processed_ttl,
+        letters_ttl=settings.letters_ttl,
+        events=harness.events,
+        progress=progress,
+    )
+
+
+def run_sweep(harness: "Harness", actor: str) -> dict[str, int]:
+    """Sweep the letters of the app's jobs; see `harness.replay.sweep`."""
+    from harness.replay import sweep
+
+    decode = partial(arguments_of, harness.app)
+    return sweep(harness.database, harness.store, harness.jobs(), actor, harness.events, decode)
+
+
+def _patiently(harness: "Harness", run: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """A database that is away for a moment is waited for, as by a job."""
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(DatabaseAway),
+        wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+        stop=tenacity.stop_after_delay(harness.settings.outage_hold),
+        reraise=True,
+    )
+    return retrying(run)
+
+
+def _schedule(harness: "Harness", sender: Any, **_: Any) -> None:
     """Our entries go below the project's own, so that an entry of the same name replaces ours."""
     ours: dict[str, Any] = {}
-    for name, key, default in (
-        (PRUNE, "harness_prune_every", 3600.0),
-        (REPLAY, "harness_replay_every", 60.0),
-    ):
-        every = sender.conf.get(key, default)
+    for name, key, default in ((PRUNE, "prune_every", 3600.0), (REPLAY, "replay_every", 60.0)):
+        every = harness._overrides.get(key, sender.conf.get(f"harness_{key}", default))
         if every is not None:
-            ours[name] = {"task": name, "schedule": float(every), "options": {"expires": float(every)}}
+            # A run that nobody came to before the next one is due is not worth running.
+            options = {"expires": float(every), "ignore_result": True}
+            ours[name] = {"task": name, "schedule": float(every), "options": options}
     theirs = dict(sender.conf.beat_schedule or {})
     if any(name not in theirs for name in ours):
         sender.conf.beat_schedule = {**ours, **theirs}

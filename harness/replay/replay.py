@@ -1,0 +1,57 @@
+"""Replay: gives a dead job back to the inbox. It publishes nothing; the relay does, and the fence still decides."""
+
+from enum import StrEnum
+
+from harness.core.events import Events, Replayed
+from harness.replay.errors import LetterChanged
+from harness.replay.locked import Held, audit, held, resolve
+from harness.store.database import Database
+from harness.store.processed_jobs import FenceState
+from harness.store.store import Store
+
+#: Milliseconds to wait for a fence, an inbox row or a letter that somebody else holds.
+WAIT_MS = 5000
+
+
+class Result(StrEnum):
+    """What was done. `resolved`: the job has succeeded meanwhile, so its letter was closed and nothing was sent."""
+
+    replayed = "replayed"
+    resolved = "resolved"
+    discarded = "discarded"
+
+
+def replay(
+    database: Database,
+    store: Store,
+    service: str,
+    letter_id: int,
+    actor: str,
+    events: Events,
+    reason: str | None = None,
+    *,
+    seen: int | None = None,
+    wait_ms: int = WAIT_MS,
+) -> Result:
+    """Have the job of an open letter tried again: same id, same bytes, all its tries.
+
+    `seen` is the letter's count of replays that the caller decided on; where it has changed, LetterChanged is raised.
+    Raises `Refused` (see `errors`) where there is nothing to replay, DatabaseAway; then nothing was changed.
+    """
+    with held(database, store, service, letter_id, wait_ms) as it:
+        if it.done:
+            resolve(store, it, actor, reason)
+            return Result.resolved
+        if seen is not None and (it.letter.replays, it.letter.status) != (seen, "pending_review"):
+            raise LetterChanged(f"Letter {letter_id} has been replayed by somebody else.")
+        _give_back(store, it, actor, reason)
+    events.emit(Replayed(letter_id, actor, service))
+    return Result.replayed
+
+
+def _give_back(store: Store, held: Held, actor: str, reason: str | None) -> None:
+    letter, session = held.letter, held.session
+    store.fence.set_state(session, letter.key, FenceState.WAITING)
+    store.inbox.add(session, letter.arrival, fresh=True, letter_id=letter.id)
+    store.letters.replayed(session, letter.id, actor)
+    audit(store, held, actor, "replayed", reason)
