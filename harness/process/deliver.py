@@ -1,8 +1,8 @@
-"""The life of a delivery as one pipe: count, wait, validate, work, verdict; hold the message while PostgreSQL is away."""
+"""The life of a delivery as one pipe: count, wait, validate, work, verdict; held while PostgreSQL is away."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import tenacity
@@ -21,7 +21,7 @@ from harness.process.settle import settle
 from harness.process.spec import JobSpec, Limits
 from harness.process.verdict import put_off, verdict
 from harness.process.work import LOCK_NOT_AVAILABLE, Busy, Failed, Keep, LostAtWork, work
-from harness.store.database import Database, DatabaseAway, sqlstate
+from harness.store.database import Database, DatabaseAway, seconds_until, sqlstate
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
@@ -64,7 +64,7 @@ def record(
     limits: Limits,
     payload: Any = None,
 ) -> Outcome:
-    """Give the verdict on a copy whose child died, or that can't be handed to its handler. Raises Unrecorded as `deliver`."""
+    """Give the verdict on a copy whose child died or that no handler can run. Raises Unrecorded as `deliver` does."""
 
     def step() -> Outcome:
         current = copy
@@ -133,8 +133,8 @@ class _Delivery:
                 return self._verdict(_killed_its_workers(deliveries), final=Reason.crashed)
         if self.copy.revoked is not None:
             return self._verdict(Failure(Kind.revoked, "Revoked", self.copy.revoked))
-        if self.copy.eta is not None and self.copy.eta > datetime.now(UTC):
-            return self._wait_for(self.copy.eta)
+        if self.copy.eta is not None and (outcome := self._wait_for(self.copy.eta)):
+            return outcome
         try:
             values = self.spec.signature.validate(self.args, self.kwargs)
         except InvalidPayload as error:
@@ -172,11 +172,13 @@ class _Delivery:
             payload=payload,
         )
 
-    def _wait_for(self, eta: datetime) -> Outcome:
-        """A producer's eta is waited for in the inbox, where neither a time-out nor a restart can touch it."""
-        delay = (eta - datetime.now(UTC)).total_seconds()
+    def _wait_for(self, eta: datetime) -> Outcome | None:
+        """Wait for a producer's eta in the inbox, where no time-out or restart touches it; None when it has come."""
         copy = self.copy
         with self.database.begin() as session:
+            delay = seconds_until(session, eta)
+            if delay <= 0:
+                return None
             taken = self.store.fence.take(
                 session,
                 copy.key,
@@ -185,15 +187,15 @@ class _Delivery:
                 digest=copy.arrival.digest,
                 wait_ms=self.limits.fence_wait_ms,
             )
-            if not taken:
-                return settle(session, self.store, copy)
             row = None
-            if copy.generation is not None:
+            if taken and copy.generation is not None:
                 row = self.store.inbox.lock(session, copy.key, copy.generation)
                 if row is None:
                     session.rollback()
-                    return settle(session, self.store, copy)
-            put_off(session, self.store, copy, row, delay=delay, attempts=0, failures=[])
+                    taken = False
+            if not taken:
+                return settle(session, self.store, copy)
+            put_off(session, self.store, copy, row, delay=delay, attempts=row.attempts if row else 0, failures=[])
         return Deferred(0, delay, Failure(Kind.retry_later, "Eta", f"waits until {eta.isoformat()}"), False)
 
 

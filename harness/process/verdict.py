@@ -13,7 +13,7 @@ from harness.core.view import jsonable
 from harness.process.copy import Copy
 from harness.process.settle import settle
 from harness.process.spec import Limits
-from harness.store.database import Database
+from harness.store.database import Database, seconds_until
 from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
@@ -81,7 +81,7 @@ def _record(
         "worker": copy.worker,
     }
     failures = [*(row.failures if row else []), entry][-KEPT_FAILURES:]
-    waited = (datetime.now(UTC) - row.created_at).total_seconds() if row else 0.0
+    waited = -seconds_until(session, row.created_at) if row else 0.0
     match GiveUp(final) if final else decide(failure, attempt, policy, waited):
         case Retry(delay, spends_try):
             spent = attempt if spends_try else attempt - 1

@@ -197,8 +197,8 @@ def _still_open(connection: Connection) -> None:
             "`with session.begin_nested():`."
         )
     raise TransactionRefused(
-        "The handler ended the transaction that belongs to the harness (on the raw connection?). What it did before that "
-        "point is committed, the rest is not. Use the session as it is given, without commit or rollback."
+        "The handler ended the transaction that belongs to the harness (on the raw connection?). What it did before "
+        "is committed, the rest is not. Use the session as it is given, without commit or rollback."
     )
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, NoReturn
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, func, literal, select
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session
@@ -136,3 +137,8 @@ def _refuse_transaction_statements(
 ) -> None:
     if connection.info.get("at_work") and statement.lstrip()[:20].upper().startswith(_ENDS_TRANSACTION):
         raise TransactionRefused(_REFUSED.format(what=f"send {statement.strip()[:40]!r}"))
+
+
+def seconds_until(session: Session, moment: datetime) -> float:
+    """Seconds from the database's now to `moment`; negative when it is past."""
+    return float(session.scalar(select(func.extract("epoch", literal(moment) - func.now()))) or 0.0)

@@ -75,7 +75,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         Recorder(self, wire, failure, task if isinstance(task, str) else None, done, str(message.delivery_tag)).submit()
 
     def queue_of(self, message: Any) -> str:
-        """The queue that a message came from: by its consumer tag, or where the transport has none, by its routing key."""
+        """The queue that a message came from: by its consumer tag or, where it has none, by its routing key."""
         info = message.delivery_info if isinstance(message.delivery_info, dict) else {}
         tag = info.get("consumer_tag")
         for name, active in getattr(self.task_consumer, "_active_tags", {}).items():

@@ -58,7 +58,7 @@ class Publisher:
         )
         if self._returned:
             raise Unroutable(
-                f"the broker has no queue {message.queue!r}: job {row.job_id} stays in the inbox until a worker declares it"
+                f"the broker has no queue {message.queue!r}: job {row.job_id} stays in the inbox until there is one"
             )
 
     def _open(self) -> Any:

@@ -43,9 +43,9 @@ class Recorder:
         self.consumer.timer.call_after(seconds, self._acquire)
 
     def _acquire(self) -> None:
-        controller = self.consumer.controller
-        acquire = getattr(controller, "_quick_acquire", None)
-        if acquire is None or (not getattr(self.consumer.pool, "putlocks", True) and controller.semaphore is None):
+        # Celery bounds what the pool holds by a semaphore, where the pool has one (prefork); the pool gives it back.
+        acquire = getattr(self.consumer.controller, "_quick_acquire", None)
+        if acquire is None:
             self.execute_using_pool(self.consumer.pool)
         else:
             acquire(self.execute_using_pool, self.consumer.pool)

@@ -43,7 +43,7 @@ def run(harness: "Harness") -> None:
 
 
 def start_child(harness: "Harness") -> int:
-    """Fork a relay that ends with this process; returns its pid. The caller has no threads yet, or they do not matter."""
+    """Fork a relay that ends with this process; returns its pid. The caller has no threads yet."""
     parent = os.getpid()
     pid = os.fork()
     if pid:

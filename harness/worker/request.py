@@ -29,7 +29,7 @@ class JobRequest(Request):  # type: ignore[misc]
 
     def __init__(self, message: Any, *, consumer: Any, headers: Any = None, **options: Any) -> None:
         envelope = dict(headers if headers is not None else message.headers)
-        # Waiting and expiry are decided by the child behind the fence, from the message itself; Celery must not see them.
+        # Waiting and expiry are decided by the child, behind the fence; Celery must not act on them.
         envelope["eta"] = envelope["expires"] = None
         super().__init__(message, headers=envelope, **options)
         self._consumer = consumer

@@ -76,7 +76,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
     terminate = stop
 
 
-@signals.worker_process_init.connect
+@signals.worker_process_init.connect  # type: ignore[untyped-decorator]
 def _forked(sender: Any = None, **_: Any) -> None:
     """In every child of the pool: forget the parent's connections."""
     from harness.worker.harness import every

@@ -65,7 +65,7 @@ def _protocol_2(message: Any, body: Any, app: Any) -> tuple[Any, Any, bool, bool
     if body is None and "args" not in payload:
         return message.body, message.headers, False, app.uses_utc_timezone()
     converted = hybrid_to_proto2(message, payload) if "args" in payload else proto1_to_proto2(message, body)
-    return tuple(converted)  # type: ignore[return-value]
+    return tuple(converted)
 
 
 def check_envelope(headers: Any) -> None:

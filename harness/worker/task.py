@@ -1,5 +1,6 @@
 """`JobTask`, the base class: a Celery task whose run is one delivery of a job."""
 
+import inspect
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from harness.core.ids import uuid7
 from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.process.copy import Job
-from harness.process.spec import Gate, JobSpec
+from harness.process.spec import JobSpec
 from harness.store.database import WorkSession
 from harness.worker import eager
 from harness.worker.harness import Harness
@@ -26,8 +27,8 @@ from harness.worker.wire import CORRELATION, SENT_AT
 INJECTED: Mapping[type, str] = {Session: "session", WorkSession: "session", Job: "job"}
 
 _CANVAS = (
-    "{what} is refused in a job: it would publish outside the transaction and give the job a second life under its own id. "
-    "Return a value and let a `link` or a chain go on, or send the next job from the handler."
+    "{what} is refused in a job: it would publish outside the transaction and give the job a second life under its "
+    "own id. Return a value and let a `link` or a chain go on, or send the next job from the handler."
 )
 _correlation: ContextVar[str | None] = ContextVar("harness_correlation", default=None)
 
@@ -46,8 +47,8 @@ class JobTask(Task):  # type: ignore[misc]
     - `can_replay(session, arguments) -> bool`: lets beat replay its letters; with `max_replays` (3) and `max_age`
       (seconds, 7 days).
 
-    Called directly, it is the plain function. `apply()` and `task_always_eager` run the work transaction at once, without
-    retries or letters.
+    Called directly, it is the plain function. `apply()` and `task_always_eager` run the work transaction at once,
+    without retries or letters.
     """
 
     abstract = True
@@ -56,14 +57,14 @@ class JobTask(Task):  # type: ignore[misc]
     # The handler's own signature has parameters that no message carries; the schema checks the arguments.
     typing = False
     # Whatever leaves a job for Celery's tracer is expected: its outcome is recorded, logged and reported already.
-    throws = (Exception,)
+    throws: tuple[type[BaseException], ...] = (Exception,)
     Strategy = "harness.worker.strategy:job_strategy"
     Request = "harness.worker.request:JobRequest"
 
     consumer: ClassVar[str | None] = None
     policy: ClassVar[Policy | None] = None
     permanent: ClassVar[Permanents] = ()
-    can_replay: ClassVar[Gate | None] = None
+    can_replay: ClassVar[Any] = None
     max_replays: ClassVar[int] = 3
     max_age: ClassVar[float] = 7 * 86_400.0
     spec: JobSpec
@@ -77,7 +78,7 @@ class JobTask(Task):  # type: ignore[misc]
             cls.Strategy = Task.Strategy
             cls.Request = Task.Request
             cls.acks_late = Task.acks_late
-            cls.throws = ()
+            cls.throws = Task.throws
             return
         function = getattr(cls, "__wrapped__", cls.run)
         bound = (
@@ -129,8 +130,8 @@ class JobTask(Task):  # type: ignore[misc]
         refused = sorted(options.keys() - {"countdown", "eta", "throw", "max_retries"})
         if args is not None or kwargs is not None or refused:
             raise UsageError(
-                f"retry() of a job takes exc, countdown and eta, not {', '.join(refused) or 'new arguments'}: a job keeps its "
-                "id and its message over all tries. How often it is tried is said by its policy."
+                f"retry() of a job takes exc, countdown and eta, not {', '.join(refused) or 'new arguments'}: a job keeps "
+                "its id and its message over all tries. How often it is tried is said by its policy."
             )
         when = options.get("countdown", options.get("eta"))
         raise RetryLater(_seconds(when), f"retry() called: {exc!r}" if exc else "retry() called") from exc
@@ -157,7 +158,7 @@ def _spec(task: JobTask) -> JobSpec:
             policy=task.policy or Policy(),
             queue_policies=settings.policies,
             permanent=(*task.permanent, _says_no),
-            can_replay=task.can_replay,
+            can_replay=_function(task, "can_replay"),
             max_replays=task.max_replays,
             max_age=task.max_age,
         )
@@ -165,6 +166,12 @@ def _spec(task: JobTask) -> JobSpec:
 
 
 JobTask.spec = property(_spec)  # type: ignore[assignment]
+
+
+def _function(task: JobTask, name: str) -> Any:
+    """A function kept as a class attribute, not bound to the task as a method."""
+    found = inspect.getattr_static(task, name)
+    return found.__func__ if isinstance(found, staticmethod) else found
 
 
 def _says_no(error: BaseException) -> bool:

@@ -127,7 +127,7 @@ class Delivery:
 
 
 def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded: Any) -> tuple[int, Reply, float]:
-    """What the parent submits to the pool for a job. Returns `(0, Reply, seconds)`; raises only when the pool ends us."""
+    """What the parent submits to the pool for a job: `(0, Reply, seconds)`. Raises only when the pool ends us."""
     from harness.worker.harness import Harness
 
     started = time.monotonic()
@@ -145,7 +145,7 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
         request.update({"args": args, "kwargs": kwargs, "hostname": wire.worker, "is_eager": False}, **embed)
         _through_celery(task, uuid, args, kwargs, request)
         if delivery.outcome is None and delivery.unrecorded is None:
-            # Celery did not come as far as the handler: a signal, the result backend or its deduplication was in the way.
+            # Celery did not come as far as the handler: a signal or the result backend was in the way.
             with contextlib.suppress(Unrecorded):
                 delivery.decide(args, kwargs)
         return 0, _reply(delivery, time.monotonic() - started), time.monotonic() - started
@@ -215,7 +215,7 @@ def _said(outcome: Outcome, error: BaseException | None) -> Reply:
             return Reply("duplicate", saferepr(_read(result), 1024))
         case Stale():
             return Reply("stale")
-        case Deferred(_, delay, failure):
+        case Deferred(_, _, failure):
             return Reply("deferred", _line(error, failure), failure.traceback)
         case Dead(_, _, failure):
             return Reply("dead", _line(error, failure), failure.traceback)
@@ -234,7 +234,7 @@ def _asks_result(request: dict[str, Any], embed: dict[str, Any]) -> bool:
 
 
 def _write(result: Any) -> bytes:
-    return kombu_json.dumps(result).encode("utf-8")
+    return str(kombu_json.dumps(result)).encode("utf-8")
 
 
 def _read(result: Any) -> Any:

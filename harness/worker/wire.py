@@ -93,7 +93,7 @@ def moment(value: Any) -> datetime | None:
     if not isinstance(value, (str, datetime)) or not value:
         return None
     try:
-        read = maybe_iso8601(value)
+        read: datetime = maybe_iso8601(value)
         return read if read.tzinfo else read.replace(tzinfo=UTC)
     except (ValueError, TypeError, OverflowError, AttributeError):
         return None
