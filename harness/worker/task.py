@@ -130,8 +130,8 @@ class JobTask(Task):  # type: ignore[misc]
         refused = sorted(options.keys() - {"countdown", "eta", "throw", "max_retries"})
         if args is not None or kwargs is not None or refused:
             raise UsageError(
-                f"retry() of a job takes exc, countdown and eta, not {', '.join(refused) or 'new arguments'}: a job keeps "
-                "its id and its message over all tries. How often it is tried is said by its policy."
+                f"retry() of a job takes exc, countdown and eta, not {', '.join(refused) or 'new arguments'}: a job "
+                "keeps its id and its message over all tries. How often it is tried is said by its policy."
             )
         when = options.get("countdown", options.get("eta"))
         raise RetryLater(_seconds(when), f"retry() called: {exc!r}" if exc else "retry() called") from exc

@@ -8,6 +8,7 @@ from celery.utils.time import maybe_iso8601
 
 from harness.core.ids import uuid7_time
 from harness.core.message import Message, job_key
+from harness.core.text import bounded
 from harness.process.copy import Copy
 from harness.store.inbox import Arrival
 
@@ -61,13 +62,13 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
     headers = wire.message.headers
     marks = wire.marks
     task = headers.get("task")
-    task = task if isinstance(task, str) and task else NO_TASK
+    task = bounded(task, 255) if isinstance(task, str) and task else NO_TASK
     raw_id = headers.get("id")
     job_id = job_key(raw_id, wire.message.body)
     arrival = Arrival(
         service=service,
         consumer=consumer or f"{service}/{task}",
-        task=task.replace("\0", "\\0"),
+        task=task,
         job_id=job_id,
         message=wire.message,
         ordering_key=_text(headers.get(ORDERING_KEY)),
@@ -116,9 +117,7 @@ def _raw_body(message: Any) -> bytes:
 
 
 def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    return value.replace("\0", "").encode("utf-8", "replace").decode("utf-8")[:1000]
+    return bounded(value, 1000) if isinstance(value, str) else None
 
 
 def _number(value: str | None) -> int | None:
