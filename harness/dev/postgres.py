@@ -127,7 +127,7 @@ class Postgres(Service):
         We hold the folder's lock, so any server still in it has lost its parent and was told to end.
         """
         main = self._recorded_pid()
-        patience = 20.0 if main in self._leftovers() else 1.0  # sessions without their server end at once
+        patience = 20.0 if main in set(self._leftovers()) else 1.0  # sessions without their server end at once
         for number, seconds in ((0, patience), (signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0)):
             deadline = time.monotonic() + seconds
             for pid in self._leftovers():

@@ -93,7 +93,8 @@ class _Run:
             say("dev", f"broker: the configured one, {_without_password(broker)}")
         if self._services:
             self._write_env_file()
-            say("dev", f"for other shells:  . {shlex.quote(os.path.relpath(self._env_file))}")
+            path = min(os.path.relpath(self._env_file), str(self._env_file), key=len)
+            say("dev", f"for other shells:  . {shlex.quote(path)}")
 
     def _start_server(self, service: Service, variable: str) -> None:
         say("dev", f"starting {service.name} in {service.folder}")
@@ -134,6 +135,7 @@ class _Run:
             raise ServiceError(f"the database could not be migrated (status {program.status})")
 
     def _start_programs(self) -> None:
+        self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._celery("worker", "worker", "--loglevel=INFO", f"--concurrency={self._pool_size}")
         self._celery(
             "beat",

@@ -1,9 +1,14 @@
 """The fixtures give what they say."""
 
+import os
+import subprocess
+import sys
+
 import kombu
 import pytest
 
 from harness.dev.service import Service
+from tests.dev.test_embedded import ROOT
 from tests.services import run_sql
 
 
@@ -41,3 +46,35 @@ def test_database_is_fresh_and_migrated(database: str, empty_database: str) -> N
     schemas = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'core'"
     assert run_sql(database, schemas) > [(0,)]
     assert run_sql(empty_database, schemas) == [(0,)]
+
+
+def collect_without_rabbitmq(**env: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/dev/test_fixtures.py",
+    ]
+    clean = {name: value for name, value in os.environ.items() if name not in ("CI", "RABBITMQ_URL")}
+    return subprocess.run(command, cwd=ROOT, env=clean | {"PATH": "/nowhere"} | env, capture_output=True, text=True)
+
+
+NOT_RUN = "not run: 2 RabbitMQ tests: rabbitmq-server is not installed (apt-get install rabbitmq-server)"
+
+
+def test_without_rabbitmq_its_tests_are_left_out_aloud() -> None:
+    result = collect_without_rabbitmq()
+    assert result.returncode == 0, result.stdout
+    assert NOT_RUN in result.stdout.splitlines()
+    assert "[redis]" in result.stdout
+    assert "[rabbitmq]" not in result.stdout
+
+
+def test_in_ci_missing_rabbitmq_is_an_error() -> None:
+    result = collect_without_rabbitmq(CI="true")
+    assert result.returncode == 4
+    assert NOT_RUN in result.stdout + result.stderr

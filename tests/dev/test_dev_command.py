@@ -1,0 +1,157 @@
+"""``harness dev``: everything is up, a job takes effect, one signal ends it all, nothing outlives it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.dev.test_embedded import ROOT, gone
+from tests.services import run_sql
+
+RUN = """
+import sys
+from pathlib import Path
+from harness import dev
+sys.exit(dev.run("tests.dev.devapp", data=Path(sys.argv[1]), pool_size=1, flower=sys.argv[2] == "flower"))
+"""
+
+
+class Dev:
+    """A running ``harness dev`` with what it has printed."""
+
+    def __init__(self, process: subprocess.Popen[str], output: Path, data: Path) -> None:
+        self.process = process
+        self.data = data
+        self._output = output
+        self.children: set[psutil.Process] = set()
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    def wait_for(self, pattern: str, seconds: float = 60) -> re.Match[str]:
+        deadline = time.monotonic() + seconds
+        while (found := re.search(pattern, self.output, re.M)) is None:
+            assert self.process.poll() is None, f"ended with status {self.process.returncode}:\n{self.output}"
+            assert time.monotonic() < deadline, f"no {pattern!r} after {seconds} s in:\n{self.output}"
+            time.sleep(0.05)
+        self.children |= set(psutil.Process(self.process.pid).children(recursive=True))
+        return found
+
+    def child(self, matches: Callable[[list[str]], bool]) -> psutil.Process:
+        """The direct child whose command line matches."""
+        (found,) = [p for p in psutil.Process(self.process.pid).children() if matches(p.cmdline())]
+        return found
+
+    def environment(self) -> dict[str, str]:
+        """What the file for other shells says."""
+        command = ["sh", "-c", '. "$0" && env', str(self.data / "env")]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        return dict(line.split("=", 1) for line in lines if "_URL=" in line)
+
+    def left_over(self) -> list[psutil.Process]:
+        return [child for child in self.children if not gone(child.pid)]
+
+
+@contextmanager
+def running(tmp_path: Path, *, flower: bool = False, **env: str) -> Iterator[Dev]:
+    output, data = tmp_path / "output", tmp_path / "data"
+    command = [sys.executable, "-c", RUN, str(data), "flower" if flower else "none"]
+    clean = {
+        name: value for name, value in os.environ.items() if name not in ("HARNESS_DATABASE_URL", "CELERY_BROKER_URL")
+    }
+    with (
+        output.open("w") as stream,
+        subprocess.Popen(command, cwd=ROOT, env=clean | env, stdout=stream, stderr=stream, text=True) as process,
+    ):
+        try:
+            yield Dev(process, output, data)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def send(environment: dict[str, str], value: str) -> None:
+    code = f"from tests.dev.devapp import book; book.delay(value={value!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ | environment, check=True)
+
+
+def test_runs_a_job_and_stops_in_order(tmp_path: Path) -> None:
+    with running(tmp_path, flower=True) as dev:
+        dev.wait_for(r"worker \|.* ready\.")
+        dev.wait_for(r"flower \| .*")
+        environment = dev.environment()
+        database = environment["HARNESS_DATABASE_URL"]
+        run_sql(database, "CREATE TABLE kept (value text)")
+        send(environment, "one")
+        while not run_sql(database, "SELECT 1 FROM core.processed_jobs"):
+            assert dev.process.poll() is None, dev.output
+            time.sleep(0.05)
+        assert run_sql(database, "SELECT value FROM kept") == [("one",)]
+        dev.wait_for("started; Ctrl-C stops all")
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.process.wait(40) == 0, dev.output
+        stopped = re.findall(r"dev \| stopping (\w+)", dev.output)
+        assert stopped == ["flower", "beat", "worker", "valkey", "postgres"]
+        assert dev.left_over() == []
+        assert not (dev.data / "env").exists()
+        assert environment["HARNESS_DATABASE_URL"].split("@")[0] not in dev.output  # the password
+
+
+def test_a_part_that_dies_ends_it_with_status_1(tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+        dev.wait_for(r"worker \|.* ready\.")
+        dev.child(lambda line: "worker" in line).kill()
+        assert dev.process.wait(40) == 1
+        assert re.search(r"ended unexpectedly: worker \(status -9\); stopping all", dev.output)
+        assert dev.output.rstrip().endswith("stopped")
+        assert dev.left_over() == []
+
+
+def test_a_server_that_dies_ends_it_with_status_1(tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+        dev.wait_for(r"worker \|.* ready\.")
+        dev.child(lambda line: "postgres" in line[0]).kill()
+        assert dev.process.wait(60) == 1
+        assert "ended unexpectedly: postgres (see " in dev.output
+        assert dev.left_over() == []
+
+
+def test_nothing_outlives_its_kill(tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+        dev.wait_for(r"worker \|.* ready\.")
+        dev.process.kill()
+        dev.process.wait()
+        assert len(dev.children) >= 4
+        assert dev.left_over() == []
+
+
+def test_configured_servers_win(tmp_path: Path, database: str, redis_url: str) -> None:
+    with running(tmp_path, HARNESS_DATABASE_URL=database, CELERY_BROKER_URL=redis_url) as dev:
+        dev.wait_for(r"worker \|.* ready\.")
+        assert [path.name for path in dev.data.iterdir() if not path.name.startswith("celerybeat-schedule")] == []
+        dev.process.send_signal(signal.SIGTERM)
+        assert dev.process.wait(40) == 0
+        assert dev.output.count("the configured one, ") == 2
+        assert database.split("@")[0] not in dev.output
+
+
+def test_a_second_run_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path) as first:
+        first.wait_for(r"valkey answers")
+        (tmp_path / "second").mkdir()
+        (tmp_path / "second" / "data").symlink_to(first.data)
+        with running(tmp_path / "second") as second:
+            assert second.process.wait(30) == 1
+            assert re.search(rf"error: .*/postgres is in use by process {first.process.pid}: stop that", second.output)
+        first.process.send_signal(signal.SIGTERM)  # also while it still starts
+        assert first.process.wait(40) == 0
