@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 from weakref import WeakKeyDictionary
 
 from celery import Celery
@@ -23,7 +23,9 @@ def every() -> "list[Harness]":
     return list(_all.values())
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from harness.worker.task import JobTask
+
 _all: "WeakKeyDictionary[Celery, Harness]" = WeakKeyDictionary()
 
 
@@ -72,7 +74,13 @@ class Harness:
     def store(self) -> Store:
         return Store.of(self.settings.schema_name)
 
-    def job(self, function: F | None = None, /, **options: Any) -> Any:
+    @overload
+    def job(self, function: Callable[..., Any], /) -> "JobTask": ...
+
+    @overload
+    def job(self, function: None = None, /, **options: Any) -> "Callable[[Callable[..., Any]], JobTask]": ...
+
+    def job(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a job of a function: short for `@app.task(base=JobTask, …)`.
 
         Takes every option of `app.task`, and `consumer`, `policy`, `permanent`, `can_replay`, `max_replays`,
