@@ -40,7 +40,7 @@ def prune(
     if not processed_ttl >= DAY or not letters_ttl > 0:
         raise ConfigError(
             f"processed_ttl = {processed_ttl:g} s and letters_ttl = {letters_ttl:g} s are refused: a fence is kept for "
-            "a day at least, for without it a late copy of its job would run again; a letter is kept for some time at least."
+            "a day at least, for without it a late copy of its job would run again, and a letter for some time."
         )
     work = _Prune(database, store, service, timedelta(seconds=processed_ttl), timedelta(seconds=letters_ttl), progress)
     work.fences(batch_pages)

@@ -59,11 +59,12 @@ def looking(database: Database) -> Iterator[Session]:
     with connection:
         session = WorkSession(bind=connection, expire_on_commit=False)
         session.execute(text(f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}s'"))
-        connection.info["at_work"] = True
+        info = connection.info  # asked for now: a connection that has broken has none
+        info["at_work"] = True
         try:
             yield session
         finally:
-            connection.info.pop("at_work", None)
+            info.pop("at_work", None)
             Session.close(session)
 
 

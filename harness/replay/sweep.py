@@ -18,6 +18,10 @@ from harness.store.store import Store
 
 log = logging.getLogger("harness")
 
+#: A job that is at work is left for the next sweep.
+WAIT_MS = 500
+GATE_OPEN = "the gate says that it can succeed now"
+
 
 def sweep(
     database: Database, store: Store, jobs: Mapping[str, Gated], actor: str, events: Events, decode: Decode
@@ -67,8 +71,8 @@ def _one(
         if not ask(job, session, arguments):
             return "not_yet"
         try:
-            reason = "the gate says that it can succeed now"
-            return str(replay(database, store, job.service, letter_id, actor, events, reason, seen=letter.replays))
+            known = {"seen": letter.replays, "wait_ms": WAIT_MS}
+            return str(replay(database, store, job.service, letter_id, actor, events, GATE_OPEN, **known))
         except Refused as error:
             log.info("replay sweep: %s", error)
             return "skipped"

@@ -1,0 +1,83 @@
+"""Which letters: the filters, and the guard in front of everything that is done to many at once."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from harness.cli.door import Door, refuse
+from harness.cli.text import Duration
+from harness.core.reason import Reason
+from harness.store.dead_letters import Filter
+from harness.store.schema import LETTER_STATUSES
+
+NAMES = ("status", "task", "dead_reason", "job_id", "fingerprint", "tenant", "older", "newer")
+
+
+def filter_options(*, reason: str = "--reason") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The filters as options. `reason` is the one for why the job is dead: `discard` has another use for --reason."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        statuses = click.Choice([*LETTER_STATUSES, "all"])
+        reasons = click.Choice([str(value) for value in Reason])
+        for option in (
+            click.option("--newer", type=Duration(), help="Written since so long."),
+            click.option("--older", type=Duration(), help="Written longer ago than this: 2h, 7d, 1d12h."),
+            click.option("--tenant", help="Of this tenant."),
+            click.option("--fingerprint", help="With this error at this place in the code."),
+            click.option("--job-id", help="Of this job."),
+            click.option(reason, "dead_reason", type=reasons, help="Dead for this reason."),
+            click.option("--task", help="Of this task."),
+            click.option("--status", type=statuses, help="[default: pending_review, unless letters are named]"),
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+def filter_of(given: dict[str, Any], ids: tuple[int, ...] = ()) -> Filter:
+    """The options as a filter. Without `--status`: the pending letters; with `ids`, these whatever they are."""
+    status = given["status"] or ("all" if ids else "pending_review")
+    reason = given["dead_reason"]
+    named = {name: given[name] for name in NAMES if name not in ("status", "dead_reason")}
+    return Filter(
+        ids=ids, status=None if status == "all" else status, reason=Reason(reason) if reason else None, **named
+    )
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The letters that a command is to act on; `named`: each by its number."""
+
+    ids: list[int]
+    named: bool
+
+
+def choose(here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit: int | None) -> Chosen:
+    """The letters that the command line means. Raises UsageError where it names none."""
+    if not any(given[name] is not None for name in NAMES):
+        if not letter_ids:
+            raise click.UsageError(
+                "Which letters? Give their numbers or filters; --status pending_review means every open one."
+            )
+        return Chosen(list(dict.fromkeys(letter_ids)), named=True)
+    with here.database.begin() as session:
+        ids = here.store.letters.ids(session, here.service, filter_of(given, letter_ids))
+    return Chosen(ids[:limit], named=False)
+
+
+def confirm(verb: str, chosen: Chosen, *, yes: bool, expect: int | None) -> None:
+    """Let the command go on if its user knows how many letters it is about; refuse otherwise, with nothing done."""
+    count = len(chosen.ids)
+    if expect is not None and expect != count:
+        refuse(f"--expect {expect}, but {count} letters match. Nothing was done.")
+    if yes or expect is not None or chosen.named:
+        return
+    what = f"{count} letter{'' if count == 1 else 's'}"
+    if not sys.stdin.isatty():
+        refuse(f"This would {verb} {what}. Nothing was done. To go on, say --expect {count} (or --yes for any number).")
+    if not click.confirm(f"{verb.capitalize()} {what}?", err=True):
+        refuse("Nothing was done.")

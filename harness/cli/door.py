@@ -1,0 +1,145 @@
+"""What every command has in common: the app's harness, the terminal, and errors in words instead of a traceback."""
+
+import os
+import pwd
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from harness.core.errors import HarnessError
+from harness.store.database import Database, DatabaseAway, means_away, sqlstate
+from harness.store.store import Store
+from harness.worker.harness import Harness
+
+#: The exit codes, as every --help says them.
+OK, REFUSED, USAGE, NOTHING, PARTLY = 0, 1, 2, 3, 4
+EXIT_CODES = "Exit codes: 0 done; 1 error or refused; 2 wrong usage; 3 nothing matched; 4 a part of it failed."
+
+#: undefined_table, invalid_schema_name, undefined_column, undefined_function: the tables are not (all) there.
+_NOT_MIGRATED = ("42P01", "3F000", "42703", "42883")
+_WIDTH = 160
+
+
+@dataclass(frozen=True)
+class Door:
+    """What a command works with. `out` is for people; JSON is echoed as it is."""
+
+    harness: Harness
+    out: Console
+
+    @property
+    def database(self) -> Database:
+        return self.harness.database
+
+    @property
+    def store(self) -> Store:
+        return self.harness.store
+
+    @property
+    def service(self) -> str:
+        return self.harness.settings.service
+
+
+def door() -> Door:
+    """The door of the command that runs. Raises UsageError without an app, ConfigError for wrong settings."""
+    context = click.get_current_context()
+    root = context.find_root()
+    if "app" in root.params and root.params["app"] is None:
+        raise click.UsageError("Which app? Name its module: celery -A yourapp harness …")
+    wide = None if os.environ.get("COLUMNS") or sys.stdout.isatty() else _WIDTH
+    console = Console(no_color=context.obj.no_color, markup=False, highlight=False, width=wide)
+    return Door(Harness.of(context.obj.app), console)
+
+
+def app_name() -> str:
+    """What stands behind `celery -A`."""
+    name = click.get_current_context().find_root().params.get("app")
+    return name if isinstance(name, str) else "yourapp"
+
+
+def os_user() -> str:
+    """Who runs this command, for the audit log."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def actor_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--actor`."""
+    return click.option("--actor", default=os_user, show_default="the OS user", help="Who does it, for the audit log.")(
+        function
+    )
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")(function)
+
+
+def refuse(message: str, code: int = REFUSED) -> NoReturn:
+    """End the command with this message on stderr."""
+    raise Refusal(message, code)
+
+
+def masked(text: str) -> str:
+    """`text` without the passwords of URLs."""
+    return re.sub(r"(?<=://)([^/\s:@]*):[^\s]*@", r"\1:***@", text)
+
+
+class Refusal(click.ClickException):
+    """Ends a command with a message on stderr and a code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(masked(message))
+        self.exit_code = code  # type: ignore[misc]
+
+
+class Guarded(click.Group):
+    """A group whose commands end with a message and a code where they would end with a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DatabaseAway as error:
+            refuse(_away(ctx, str(error)))
+        except HarnessError as error:
+            refuse(str(error))
+        except DBAPIError as error:
+            refuse(_database(ctx, error))
+        except ArgumentError:
+            refuse(
+                "harness_database_url is no URL. It looks like postgresql+psycopg2://user:password@host:5432/database"
+            )
+
+
+def _database(ctx: click.Context, error: DBAPIError) -> str:
+    first = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
+    if means_away(error):
+        return _away(ctx, first)
+    if sqlstate(error) in _NOT_MIGRATED:
+        return (
+            f"The tables of the harness are not in {_where(ctx)}, or they are older than this release ({first}). "
+            f"Create or upgrade them: celery -A {app_name()} harness migrate"
+        )
+    return f"PostgreSQL refused ({sqlstate(error)}): {first}"
+
+
+def _away(ctx: click.Context, why: str) -> str:
+    why = " ".join(why.split())
+    return (
+        f"PostgreSQL cannot be used at {_where(ctx)}: {why}. What was under way is not committed. Check that the "
+        "server runs, and harness_database_url or HARNESS_DATABASE_URL."
+    )
+
+
+def _where(ctx: click.Context) -> str:
+    settings = Harness.of(ctx.obj.app).settings
+    return f"schema {settings.schema_name!r} of {make_url(settings.database_url).render_as_string(hide_password=True)}"

@@ -1,0 +1,148 @@
+"""Letters for people: a table of many, everything about one."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.cli.letter_json import body_text
+from harness.cli.text import line, moment, plain, span
+from harness.core.view import jsonable
+from harness.replay import Refused, Result
+from harness.store.dead_letters import Letter
+from harness.store.processed_jobs import FenceRow
+
+#: A body longer than this is shown by its beginning.
+LONGEST_BODY = 20_000
+
+
+def table(letters: Sequence[Letter], now: datetime) -> Table:
+    """A line for each letter."""
+    made = Table(box=None, pad_edge=False)
+    made.add_column("id", justify="right", no_wrap=True)
+    made.add_column("age", justify="right", no_wrap=True)
+    for name in ("status", "reason", "task"):
+        made.add_column(name, overflow="fold")
+    made.add_column("job", overflow="fold")
+    made.add_column("tries", justify="right")
+    made.add_column("replays", justify="right")
+    made.add_column("fingerprint", overflow="fold")
+    made.add_column("error", overflow="fold")
+    for letter in letters:
+        made.add_row(
+            str(letter.id),
+            span((now - letter.created_at).total_seconds()),
+            letter.status + (" (surfaced)" if letter.surfaced else ""),
+            str(letter.reason),
+            plain(letter.task),
+            plain(letter.job_id),
+            str(letter.attempts),
+            str(letter.replays),
+            plain(letter.fingerprint),
+            line(f"{letter.error_type}: {letter.error_message}"),
+        )
+    return made
+
+
+def write(
+    out: Console,
+    letter: Letter,
+    trail: Iterable[dict[str, Any]],
+    fence: FenceRow | None,
+    waits: bool,
+    *,
+    tracebacks: bool,
+) -> None:
+    """All that is known of a letter."""
+
+    def say(text: str = "") -> None:
+        out.print(plain(text), soft_wrap=True)
+
+    say(f"letter {letter.id}: {letter.task} {letter.job_id}")
+    for name, value in _facts(letter, fence, waits):
+        if value not in (None, ""):
+            say(f"  {name:<14} {value}")
+    say()
+    say(f"failures ({len(letter.failures)})")
+    for failure in letter.failures:
+        who = f"  worker {failure['worker']}" if failure.get("worker") else ""
+        say(f"  {failure.get('at', '')}  try {failure.get('attempt', '?')}  {failure.get('kind', '')}{who}")
+        say(_indented(f"{failure['error_type']}: {failure['message']}"))
+        if tracebacks and failure.get("traceback"):
+            say(_indented(failure["traceback"]))
+    if letter.traceback and not tracebacks:
+        say("traceback of the last one")
+        say(_indented(letter.traceback))
+    say()
+    message = letter.message
+    say(f"message ({message.content_type}, {message.content_encoding}) from the queue {message.queue}")
+    say("  headers")
+    say(_indented(_pretty(message.headers)))
+    say("  properties")
+    say(_indented(_pretty(message.properties)))
+    say("  arguments")
+    say(_indented(_pretty(letter.payload)))
+    say(f"  body: {len(message.body)} bytes, sha256 {hashlib.sha256(message.body).hexdigest()}")
+    text = body_text(message.body)
+    shown = repr(message.body[:LONGEST_BODY]) if text is None else text[:LONGEST_BODY]
+    say(_indented(shown + ("…  (--json has all of it)" if len(text or message.body) > LONGEST_BODY else "")))
+    if letter.lineage:
+        say()
+        say("lineage")
+        for event in letter.lineage:
+            more = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("at", "event"))
+            say(f"  {event.get('at', '')}  {event.get('event', '')}  {more}")
+    say()
+    say("audit trail")
+    for row in trail:
+        why = f": {row['reason']}" if row["reason"] else ""
+        say(f"  {moment(row['at'])}  {row['action']} by {row['actor']}{why}")
+
+
+def _facts(letter: Letter, fence: FenceRow | None, waits: bool) -> list[tuple[str, Any]]:
+    state = "missing" if fence is None else str(fence.state)
+    return [
+        ("status", letter.status + (" (resolved)" if letter.resolved_at and letter.status == "replayed" else "")),
+        ("reason", str(letter.reason)),
+        ("error", line(f"{letter.error_type}: {letter.error_message}", 200)),
+        ("needs a person", letter.surfaced),
+        ("tries", f"{letter.attempts} ({letter.deliveries} deliveries since the last outcome)"),
+        ("replays", letter.replays),
+        ("fingerprint", letter.fingerprint),
+        ("correlation id", letter.correlation_id),
+        ("consumer", letter.consumer),
+        ("tenant", letter.tenant),
+        ("ordering key", letter.ordering_key and f"{letter.ordering_key} (sequence {letter.sequence})"),
+        ("priority", letter.priority or None),
+        ("written", moment(letter.created_at)),
+        ("updated", moment(letter.updated_at)),
+        ("reviewed", letter.reviewer and f"{moment(letter.reviewed_at)} by {letter.reviewer}"),
+        ("discarded", letter.discard_reason),
+        ("resolved", moment(letter.resolved_at)),
+        ("fence", state + (", waits in the inbox" if waits else "")),
+    ]
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(jsonable(value), indent=2, ensure_ascii=False)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {part}" for part in text.rstrip("\n").split("\n"))
+
+
+def audit_json(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the audit log as JSON."""
+    return {**row, "at": row["at"].isoformat()}
+
+
+def result_json(what: Result | Exception) -> dict[str, str]:
+    """What was done to a letter, or why nothing was."""
+    if isinstance(what, Result):
+        return {"result": str(what)}
+    kind = "refused" if isinstance(what, Refused) else "failed"
+    return {"result": kind, "error": str(what) if kind == "refused" else f"{type(what).__name__}: {what}"}
