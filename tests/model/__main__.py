@@ -1,0 +1,28 @@
+"""``python -m tests.model [--deep]``: search every world, print what was found."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from .search import search
+from .worlds import BAD, DEEP, DESIGN
+
+
+def main() -> int:
+    """Return 0 when the design holds and every known-bad variant breaks its promise."""
+    wrong = 0
+    for world in DESIGN + (DEEP if "--deep" in sys.argv[1:] else ()):
+        began = time.monotonic()
+        result = search(world, limit=5_000_000)
+        print(f"{result}  ({time.monotonic() - began:.1f} s)", flush=True)
+        wrong += bool(result.broken)
+    for world, promise in BAD:
+        result = search(world, look_for=(promise,))
+        print(f"\nknown bad: {result}", flush=True)
+        wrong += result.broken != promise
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
