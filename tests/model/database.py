@@ -60,12 +60,7 @@ def void(s: State, acts_as: int, world: World) -> State:
     """The fence says that the job is somebody else's: duplicate or stale. Tidy what nobody else will."""
     if s.fence == "done":
         return s._replace(row=None, letter="resolved" if s.letter in OPEN else s.letter)
-    if (
-        s.fence == "dead"
-        and acts_as >= 0
-        and world.variant.late_row_removed
-        and row_is_mine(s, acts_as, world)
-    ):
+    if s.fence == "dead" and acts_as >= 0 and world.variant.late_row_removed and row_is_mine(s, acts_as, world):
         return s._replace(row=None)
     return s
 

@@ -77,9 +77,7 @@ def search(world: World, look_for: Collection[str] = PROMISES, limit: int = 2_00
     return Result(world, len(states), len(ends), "", ())
 
 
-def _first_that_cannot_end(
-    count: int, sources: array[int], targets: array[int], ends: list[int]
-) -> int | None:
+def _first_that_cannot_end(count: int, sources: array[int], targets: array[int], ends: list[int]) -> int | None:
     """Walk backwards from the good ends; what is not met can never get there."""
     before: list[list[int]] = [[] for _ in range(count)]
     for source, target in zip(sources, targets, strict=True):

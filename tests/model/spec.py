@@ -114,9 +114,8 @@ class World:
     """What surrounds the job: how its handler behaves and how much may go wrong."""
 
     name: str
-    handler: frozenset[
-        str
-    ]  # each run ends in any of: ok, transient, permanent, invalid, kill child, kill worker
+    # Each run ends in any of: ok, transient, permanent, invalid, kill child, kill worker.
+    handler: frozenset[str]
     copies: int = 2
     slots: int = 2  # copies that workers hold at a time; the others are in the broker
     relayed: int = 2  # relay copies about at a time

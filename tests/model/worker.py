@@ -94,9 +94,7 @@ def _count(s: State, c: Copy, world: World) -> Iterator[Step]:
         yield "count: not ours (void)", with_hand(void(s, c.acts_as, world), c, c._replace(at=REPLY)), False
         return
     over = row.deliveries > world.max_deliveries
-    after = c._replace(
-        acts_as=max(c.acts_as, 0), at=VERDICT if over else FENCE, failure="limit" if over else ""
-    )
+    after = c._replace(acts_as=max(c.acts_as, 0), at=VERDICT if over else FENCE, failure="limit" if over else "")
     fence = "waiting" if broker else s.fence
     yield f"count delivery {row.deliveries}", with_hand(s, c, after)._replace(row=row, fence=fence), False
 
