@@ -15,7 +15,9 @@ schema = check_schema_name(config.attributes.get("schema") or os.environ.get("HA
 
 
 def run(connection: Connection) -> None:
-    connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
+    # IF NOT EXISTS alone asks for the right to create schemas even where it is there.
+    if connection.execute(text("SELECT to_regnamespace(:name) IS NULL"), {"name": schema}).scalar_one():
+        connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
     context.configure(
         connection=connection,
         target_metadata=tables_of(schema).metadata,

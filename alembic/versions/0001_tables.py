@@ -72,7 +72,9 @@ def upgrade() -> None:
         sa.Column("digest", sa.LargeBinary),
         sa.Column("result", sa.LargeBinary),
         sa.PrimaryKeyConstraint("job_id", "consumer", name="processed_jobs_pkey"),
-        sa.CheckConstraint(one_of("state", ("done", "waiting", "dead", "claimed")), name="processed_jobs_state_check"),
+        sa.CheckConstraint(
+            one_of("state", ("done", "waiting", "dead", "claimed")), name=op.f("processed_jobs_state_check")
+        ),
         schema=schema,
     )
     op.create_table(
@@ -98,7 +100,7 @@ def upgrade() -> None:
         time("created_at"),
         sa.PrimaryKeyConstraint("id", name="inbox_pkey"),
         sa.UniqueConstraint("consumer", "job_id", name="inbox_consumer_job_id_key"),
-        sa.CheckConstraint("attempts >= 0 AND deliveries >= 0 AND dispatches >= 0", name="inbox_counts_check"),
+        sa.CheckConstraint("attempts >= 0 AND deliveries >= 0 AND dispatches >= 0", name=op.f("inbox_counts_check")),
         schema=schema,
     )
     op.create_index(
@@ -141,16 +143,18 @@ def upgrade() -> None:
         time("created_at"),
         time("updated_at"),
         sa.PrimaryKeyConstraint("id", name="dead_letters_pkey"),
-        sa.CheckConstraint(one_of("reason", REASONS), name="dead_letters_reason_check"),
+        sa.CheckConstraint(one_of("reason", REASONS), name=op.f("dead_letters_reason_check")),
         sa.CheckConstraint(
-            one_of("status", ("pending_review", "replayed", "discarded")), name="dead_letters_status_check"
+            one_of("status", ("pending_review", "replayed", "discarded")), name=op.f("dead_letters_status_check")
         ),
         sa.CheckConstraint(
             "status <> 'discarded' OR (discard_reason IS NOT NULL AND discard_reason ~ '[^[:space:]]' "
             "AND reviewer IS NOT NULL AND resolved_at IS NOT NULL)",
-            name="dead_letters_discard_check",
+            name=op.f("dead_letters_discard_check"),
         ),
-        sa.CheckConstraint("status <> 'pending_review' OR resolved_at IS NULL", name="dead_letters_resolved_check"),
+        sa.CheckConstraint(
+            "status <> 'pending_review' OR resolved_at IS NULL", name=op.f("dead_letters_resolved_check")
+        ),
         schema=schema,
     )
     op.create_index(
