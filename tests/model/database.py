@@ -100,7 +100,12 @@ def settle(s: State, d: Detached, commits: bool, world: World) -> State:
     return complete(s, d.acts_as, world) if d.what == "work" else write_verdict(s, d.what, d.acts_as, world)
 
 
-def replay(s: State) -> State:
-    """Write a replay: the job waits again, under a new generation."""
+def replay(s: State, world: World) -> State:
+    """Write a replay: the job waits again, under a new generation.
+
+    A row may be there already: one that a copy left which had waited too long for the fence.
+    """
     row = Row(s.era + 1, names_letter=True)
+    if s.row is not None and not world.variant.replay_overwrites_row:
+        row = s.row
     return s._replace(fence="waiting", row=row, letter="replayed", era=s.era + 1)

@@ -106,6 +106,7 @@ class Variant:
     redelivery_counted: bool = True
     lost_answer: str = "ask the fence"  # or "success": a lost COMMIT answer is taken for a commit
     late_row_removed: bool = True  # a relay copy that meets a 'dead' fence removes its own inbox row
+    replay_overwrites_row: bool = True  # a replay that finds an inbox row makes it its own: generation, letter
     busy_forgives: bool = True  # a relay copy that found the fence busy takes its delivery back
 
 

@@ -125,7 +125,7 @@ def _people(s: State, world: World) -> Iterator[Step]:
     if world.variant.replay_takes_fence:
         if s.replays and s.letter == "pending" and not fence_held(s):
             if s.fence == "dead":
-                yield "operator: replay", replay(fewer), True
+                yield "operator: replay", replay(fewer, world), True
                 yield "operator: discard", fewer._replace(letter="discarded"), True
             elif s.fence == "done":
                 yield "operator: replay finds the job done", fewer._replace(letter="resolved"), True
@@ -133,7 +133,7 @@ def _people(s: State, world: World) -> Iterator[Step]:
         if s.replays and s.letter == "pending":
             yield "operator: looks, wants a replay", fewer._replace(looks=s.looks + 1), True
         if s.looks:
-            yield "operator: writes the replay, fence unseen", replay(s)._replace(looks=s.looks - 1), False
+            yield "operator: writes the replay, fence unseen", replay(s, world)._replace(looks=s.looks - 1), False
     settled = s.fence == "done" and s.row is None and s.letter not in ("pending", "replayed")
     if settled and (quiet(s) or not world.variant.prune_waits):
         yield "prune the fence", s._replace(fence="", pruned=True), True

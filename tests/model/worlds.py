@@ -104,5 +104,9 @@ BAD: tuple[tuple[World, str], ...] = (
     (_bad("redeliveries not counted", Variant(redelivery_counted=False), KILLS_WORKER), ENDS),
     (_bad("lost answer taken for a commit", Variant(lost_answer="success"), copies=1, losses=1), NO_LOSS),
     (_bad("late row beside a 'dead' fence is left", Variant(late_row_removed=False), PERMANENT), ENDS),
+    (
+        _bad("replay leaves a late row as it is", Variant(replay_overwrites_row=False), MOODY, replays=1),
+        ONE_DECISION,
+    ),
     (_bad("waiting for the fence counts as a crash", Variant(busy_forgives=False), TRANSIENT), CAUSE),
 )
