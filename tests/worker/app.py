@@ -205,3 +205,31 @@ def shared(session: Session, job: Job, n: int) -> None:
 @app.task(name="plain")
 def plain(n: int) -> int:
     return n + 1
+
+
+def waiters(session: Session) -> int:
+    """How many other copies wait for this transaction's fence now."""
+    query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND transactionid = pg_current_xact_id()::xid"
+    return int(session.execute(text(query)).scalar_one())
+
+
+@harness.job(name="race", policy=once)
+def race(session: Session, job: Job, pause: float, switch: str = "") -> None:
+    """Works for `pause` seconds and notes who waited. With `switch` (a new file) the first copy to run fails then."""
+    time.sleep(pause)
+    seen = waiters(session)
+    effect(session, job, str(seen))
+    if switch:
+        try:
+            file = os.open(switch, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            return
+        os.write(file, str(seen).encode())
+        os.close(file)
+        raise ValueError("the first copy fails its last try")
+
+
+if os.environ.get("FAILPOINTS"):
+    from tests.worker import failpoints
+
+    failpoints.install()
