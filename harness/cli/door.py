@@ -25,6 +25,7 @@ EXIT_CODES = "Exit codes: 0 done; 1 error or refused; 2 wrong usage; 3 nothing m
 #: undefined_table, invalid_schema_name, undefined_column, undefined_function: the tables are not (all) there.
 _NOT_MIGRATED = ("42P01", "3F000", "42703", "42883")
 _WIDTH = 160
+NO_URL = "harness_database_url is no URL of PostgreSQL. One looks like postgresql://user:password@host:5432/database"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,12 @@ def door() -> Door:
         raise click.UsageError("Which app? Name its module: celery -A yourapp harness …")
     wide = None if os.environ.get("COLUMNS") or sys.stdout.isatty() else _WIDTH
     console = Console(no_color=context.obj.no_color, markup=False, highlight=False, width=wide)
-    return Door(Harness.of(context.obj.app), console)
+    harness = Harness.of(context.obj.app)
+    try:
+        make_url(harness.settings.database_url)
+    except (ArgumentError, ValueError):
+        refuse(NO_URL)
+    return Door(harness, console)
 
 
 def app_name() -> str:
@@ -114,10 +120,8 @@ class Guarded(click.Group):
             refuse(str(error))
         except DBAPIError as error:
             refuse(_database(ctx, error))
-        except ArgumentError:
-            refuse(
-                "harness_database_url is no URL. It looks like postgresql+psycopg2://user:password@host:5432/database"
-            )
+        except ArgumentError:  # a driver that there is not
+            refuse(NO_URL)
 
 
 def _database(ctx: click.Context, error: DBAPIError) -> str:

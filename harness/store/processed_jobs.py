@@ -119,7 +119,7 @@ class Fence:
     def pages(self, session: Session) -> int:
         """How many 8 KB pages the table has now: prune sweeps them by ctid range, so it needs no second index."""
         size = session.execute(
-            text("SELECT pg_relation_size(to_regclass(:name))"), {"name": self.table.fullname}
+            text("SELECT pg_relation_size(CAST(:name AS regclass))"), {"name": self.table.fullname}
         ).scalar_one()
         return int(size) // 8192 + 1
 

@@ -1,0 +1,214 @@
+"""The other commands, the errors in words, and the command line as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from harness.cli import harness as group
+from harness.store.migrate import current, newest
+from tests.cli.conftest import Shell
+from tests.letters import Place
+
+
+def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, f"{path} {name}".strip())
+
+
+ALL = dict(commands(group))
+
+
+def test_the_commands() -> None:
+    assert set(ALL) == {
+        "", "migrate", "dev", "relay", "inbox", "prune", "replay-sweep", "dead-letters", "dead-letters list",
+        "dead-letters show", "dead-letters replay", "dead-letters discard",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_help_is_complete(path: str) -> None:
+    command = ALL[path]
+    assert command.help
+    assert "Exit codes: 0" in (command.epilog or "")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name not in ("help", "loglevel"):
+            assert parameter.help, parameter.name
+
+
+def test_migrate_says_from_and_to(empty_database: str) -> None:
+    shell = Shell(empty_database)
+    assert "is at nothing" in shell("migrate", "--check", code=1).stderr
+    out = " ".join(shell("migrate").stdout.split())
+    assert f"nothing → {newest()}" in out
+    assert "schema 'core'" in out
+    assert f"{newest()}, up to date" in " ".join(shell("migrate").stdout.split())
+    shell("migrate", "--check")
+
+    refused = shell("migrate", "--down", "base", code=1)
+    assert "--yes" in refused.stderr
+    assert current(empty_database) == newest()
+    assert f"{newest()} → nothing" in " ".join(shell("migrate", "--down", "base", "--yes").stdout.split())
+    assert current(empty_database) is None
+    assert "can't be brought to" in shell("migrate", "--down", "9999", "--yes", code=1).stderr
+    shell.close()
+
+
+def test_a_database_of_a_newer_release(place: Place, shell: Shell) -> None:
+    place.run("UPDATE core.harness_version SET version_num = '9999'")
+    assert "newer release" in shell("migrate", code=1).stderr
+
+
+def test_another_schema(empty_database: str) -> None:
+    shell = Shell(empty_database, schema="jobs")
+    assert "schema 'jobs'" in shell("migrate").stdout
+    assert current(empty_database, "jobs") == newest()
+    shell("dead-letters", "list", code=3)
+    shell.close()
+
+
+def test_prune(place: Place, shell: Shell) -> None:
+    place.done("a")
+    place.run("UPDATE core.processed_jobs SET processed_at = now() - interval '99 days'")
+    assert shell("prune").stdout == "deleted 1 fences and 0 letters\n"
+    assert shell.json("prune") == {"fences": 0, "letters": 0, "failed": 0}
+    place.done("b")
+    place.run("UPDATE core.processed_jobs SET processed_at = now() - interval '99 days'")
+    place.run(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;"
+        " CREATE TRIGGER refuse BEFORE DELETE ON core.processed_jobs FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    assert "1 parts failed" in shell("prune", code=4).stdout
+
+
+def test_replay_sweep(place: Place, shell: Shell) -> None:
+    letter_id = place.dead("a")
+    assert shell.json("replay-sweep")["not_yet"] == 1
+    shell.open_gate = True
+    assert "replayed 1" in shell("replay-sweep", "--actor", "ann").stdout
+    assert [row[:2] for row in place.audit(letter_id)] == [("replayed", "ann")]
+    assert place.waiting("a").letter_id == letter_id
+
+
+def test_inbox(place: Place, shell: Shell) -> None:
+    assert shell("inbox").stdout == "the inbox is empty\n"
+    for job_id in ("late", "sent", "stuck", "now"):
+        place.wait(job_id)
+    place.wait("foreign", service="shop")
+    place.run("UPDATE core.inbox SET available_at = now() + interval '125 minutes', attempts = 3 WHERE job_id = 'late'")
+    place.run("UPDATE core.inbox SET leased_until = now() + interval '5 minutes' WHERE job_id = 'sent'")
+    place.run(
+        "UPDATE core.inbox SET relay_error = 'no queue', available_at = now() - interval '1 h' WHERE job_id = 'stuck'"
+    )
+    lines = shell("inbox").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["job", "stuck", "now", "sent", "late", "4"]
+    assert "no queue" in lines[1]
+    assert "now" in lines[2]
+    assert "sent, again in 4m 59s" in lines[3] or "sent, again in 5m" in lines[3]
+    assert "in 2h 4m" in lines[4] or "in 2h 5m" in lines[4]
+    rows = shell.json("inbox", "--limit", 1)
+    assert [(row["job_id"], row["relay_error"], row["leased"]) for row in rows] == [("stuck", "no queue", False)]
+
+
+COMMANDS = (
+    ("dead-letters", "list"),
+    ("inbox",),
+    ("prune",),
+    ("replay-sweep",),
+    ("relay",),
+    ("dead-letters", "show", "1"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_schema_that_is_not_there(empty_database: str, words: tuple[str, ...]) -> None:
+    shell = Shell(empty_database)
+    assert "celery -A yourapp harness migrate" in shell(*words, code=1).stderr
+    shell.close()
+
+
+@pytest.mark.parametrize("words", [*COMMANDS[:4], ("migrate",)], ids=" ".join)
+def test_a_database_that_is_away(words: tuple[str, ...]) -> None:
+    shell = Shell("postgresql://ann:s3cret@127.0.0.1:1/none", outage_hold=0.1)
+    result = shell(*words, code=1)
+    assert "PostgreSQL cannot be used" in result.stderr
+    assert "127.0.0.1:1/none" in result.stderr
+    assert "s3cret" not in result.output
+
+
+def test_the_password_is_never_printed(place: Place) -> None:
+    shell = Shell(place.url.replace("//postgres@", "//postgres:s3cret@"))
+    assert "s3cret" not in shell("migrate").output
+    shell.close()
+    for url in ("postgresql://ann:s3cret@nowhere.invalid:x/db", "nothing://ann:s3cret@h/db", "ann:s3cret"):
+        result = Shell(url)("dead-letters", "list", code=1)
+        assert "s3cret" not in result.output
+        assert "harness_database_url" in result.stderr
+
+
+def test_no_database_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HARNESS_DATABASE_URL", raising=False)
+    assert "set harness_database_url" in Shell(None)("inbox", code=1).stderr
+
+
+def test_dev_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import harness.dev
+
+    seen: list[object] = []
+
+    def run(app_name: str, *, data: Path, pool_size: int, flower: bool | None) -> int:
+        seen.extend([app_name, data, pool_size, flower])
+        return 1
+
+    monkeypatch.setattr(harness.dev, "run", run)
+    from celery.bin.celery import celery
+    from click.testing import CliRunner
+
+    words = ["-A", "tests.cli.app", "harness", "dev", "--data", str(tmp_path), "--concurrency", "3", "--no-flower"]
+    result = CliRunner().invoke(celery, words)
+    assert result.exit_code == 1, result.output
+    assert seen == ["tests.cli.app", tmp_path, 3, False]
+
+
+def celery(url: str, *words: str, app: bool = True) -> subprocess.CompletedProcess[str]:
+    """The command as a user starts it."""
+    command = [sys.executable, "-m", "celery", *(["-A", "tests.cli.app"] if app else []), "harness", *words]
+    env = os.environ | {"HARNESS_DATABASE_URL": url}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_from_the_shell(empty_database: str) -> None:
+    refused = celery(empty_database, "dead-letters", "list")
+    assert refused.returncode == 1
+    assert "celery -A tests.cli.app harness migrate" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    migrated = celery(empty_database, "migrate")
+    assert (migrated.returncode, migrated.stderr) == (0, "")
+    assert f"nothing → {newest()}" in " ".join(migrated.stdout.split())
+
+    place = Place(empty_database)
+    letter_id = place.dead("a")
+    listed = celery(empty_database, "dead-letters", "list", "--task", "pay")
+    assert (listed.returncode, listed.stdout.split()[-1]) == (0, "1")
+    guarded = celery(empty_database, "dead-letters", "replay", "--task", "pay")
+    assert guarded.returncode == 1
+    assert "--expect 1" in guarded.stderr
+    replayed = celery(empty_database, "dead-letters", "replay", "--task", "pay", "--expect", "1")
+    assert (replayed.returncode, replayed.stdout) == (0, "replayed 1, resolved 0, refused 0, failed 0\n")
+    assert place.letter(letter_id).status == "replayed"
+    place.database.dispose()
+
+
+def test_without_an_app(empty_database: str) -> None:
+    result = celery(empty_database, "inbox", app=False)
+    assert result.returncode == 2
+    assert "celery -A yourapp" in result.stderr
