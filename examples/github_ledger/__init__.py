@@ -1,0 +1,1 @@
+"""Books what happens in GitHub repositories, once for each webhook delivery."""
