@@ -15,13 +15,14 @@ from harness.core.failure import Failure, Kind
 from harness.core.outcome import Deferred, Duplicate, Outcome, Stale
 from harness.core.policy import Policy
 from harness.core.reason import Reason
+from harness.process.busy import is_lock_timeout, stand_aside
 from harness.process.copy import Copy, Job
 from harness.process.count import count
 from harness.process.settle import settle
 from harness.process.spec import JobSpec, Limits
 from harness.process.verdict import put_off, verdict
-from harness.process.work import LOCK_NOT_AVAILABLE, Busy, Failed, Keep, LostAtWork, work
-from harness.store.database import Database, DatabaseAway, seconds_until, sqlstate
+from harness.process.work import Failed, Keep, LostAtWork, work
+from harness.store.database import Database, DatabaseAway, seconds_until
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
@@ -68,14 +69,19 @@ def record(
 
     def step() -> Outcome:
         current = copy
-        if current.suspicious:
-            counted = count(database, store, current, limits)
-            if isinstance(counted, (Duplicate, Stale)):
-                return counted
-            current, _ = counted
-        return verdict(database, store, current, failure, policy, limits, payload=payload)
+        try:
+            if current.suspicious:
+                counted = count(database, store, current, limits)
+                if isinstance(counted, (Duplicate, Stale)):
+                    return counted
+                current, _ = counted
+            return verdict(database, store, current, failure, policy, limits, payload=payload)
+        except DBAPIError as error:
+            if not is_lock_timeout(error):
+                raise
+            return stand_aside(database, store, current, limits)
 
-    return _holding(limits, lambda: _or_busy(step, database, store, copy, limits))
+    return _holding(limits, step)
 
 
 def _holding(limits: Limits, step: Callable[[], Outcome]) -> Outcome:
@@ -121,7 +127,12 @@ class _Delivery:
         self.policy = spec.policy_for(copy.arrival.message.queue)
 
     def step(self) -> Outcome:
-        return _or_busy(self._step, self.database, self.store, self.copy, self.limits)
+        try:
+            return self._step()
+        except DBAPIError as error:
+            if not is_lock_timeout(error):
+                raise
+            return stand_aside(self.database, self.store, self.copy, self.limits)
 
     def _step(self) -> Outcome:
         if self.copy.suspicious:
@@ -197,29 +208,6 @@ class _Delivery:
                 return settle(session, self.store, copy)
             put_off(session, self.store, copy, row, delay=delay, attempts=row.attempts if row else 0, failures=[])
         return Deferred(0, delay, Failure(Kind.retry_later, "Eta", f"waits until {eta.isoformat()}"), False)
-
-
-def _or_busy(step: Callable[[], Outcome], database: Database, store: Store, copy: Copy, limits: Limits) -> Outcome:
-    """Run `step`; where another copy holds the fence too long, the inbox keeps the job and no try is spent."""
-    try:
-        return step()
-    except Busy:
-        pass
-    except DBAPIError as error:
-        if sqlstate(error) != LOCK_NOT_AVAILABLE:
-            raise
-    with database.begin() as session:
-        if store.inbox.find(session, copy.key) is None:
-            store.fence.bound_waits(session, limits.fence_wait_ms)
-            try:
-                with session.begin_nested():
-                    store.inbox.add(session, copy.arrival, delay=limits.busy_delay)
-            except DBAPIError as error:
-                if sqlstate(error) != LOCK_NOT_AVAILABLE:
-                    raise
-                raise DatabaseAway("the inbox row of this job is being written by another copy") from error
-    busy = Failure(Kind.retry_later, "Busy", "another copy of this job is at work")
-    return Deferred(0, limits.busy_delay, busy, False)
 
 
 def _killed_its_workers(deliveries: int) -> Failure:

@@ -12,6 +12,9 @@ def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
     """Say what the copy is. For a job that is done, close what is still open for it."""
     fence = store.fence.look(session, copy.key, lock=True)
     if fence is None or fence.state is not FenceState.DONE:
+        if fence is not None and fence.state is FenceState.DEAD and copy.generation is not None:
+            # A copy that found the fence busy put the row there before the job died: nobody else would ever remove it.
+            store.inbox.claim(session, copy.key, copy.generation)
         return Stale()
     store.inbox.remove(session, copy.key)
     store.letters.resolve(session, copy.key)

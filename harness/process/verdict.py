@@ -125,10 +125,9 @@ def put_off(
 ) -> None:
     """Let the job wait in the inbox; the fence is held and says `waiting`."""
     if row is None:
-        if store.inbox.add(session, copy.arrival, delay=delay, attempts=attempts, failures=failures, fresh=True):
-            return
-        # A copy that found the fence busy has put the row there, and has no more say now that the fence is ours.
-        row = store.inbox.lock(session, copy.key, 0)
-        if row is None:
-            raise _NotOurs
-    store.inbox.defer(session, row.id, delay=delay, attempts=attempts, failures=failures)
+        # The fence is ours, so a row that is there was left by a copy that found it busy and has no more say.
+        store.inbox.add(
+            session, copy.arrival, delay=delay, attempts=attempts, failures=failures, fresh=True, replace=True
+        )
+    else:
+        store.inbox.defer(session, row.id, delay=delay, attempts=attempts, failures=failures)

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from harness.core.errors import HarnessError, TransactionRefused
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Completed, Duplicate, Stale
+from harness.process.busy import is_lock_timeout
 from harness.process.copy import Copy, Job
 from harness.process.settle import settle
 from harness.process.spec import Limits
@@ -22,17 +23,12 @@ from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
-LOCK_NOT_AVAILABLE = "55P03"
 #: serialization_failure and deadlock_detected: PostgreSQL asks for nothing but another try.
 AT_ONCE = ("40001", "40P01")
 
 Handler = Callable[[Session, Job], Any]
 #: Turns a handler's result into bytes, where someone may still ask for it.
 Keep = Callable[[Any], bytes]
-
-
-class Busy(HarnessError):
-    """Another copy of the job is at work and did not finish within `fence_wait`."""
 
 
 class LostAtWork(DatabaseAway):
@@ -52,8 +48,8 @@ def work(
 ) -> Completed | Duplicate | Stale:
     """Run the handler behind the fence and commit.
 
-    Raises Busy, DatabaseAway (LostAtWork inside the handler) or Failed; then the transaction is rolled back, or, where
-    the answer to COMMIT was lost, whether it is, shows at the fence of the next try.
+    Raises DatabaseAway (LostAtWork inside the handler), Failed, or DBAPIError where the fence is held too long. Then
+    the transaction is rolled back; or, where the answer to COMMIT was lost, the fence of the next try shows whether.
     """
     for again in range(limits.immediate_tries):
         try:
@@ -97,8 +93,8 @@ def _transaction(
             return outcome
         _refuse_late(session, copy, row, limits)
     except DBAPIError as error:
-        if sqlstate(error) == LOCK_NOT_AVAILABLE:
-            raise Busy(copy.key.job_id) from error
+        if is_lock_timeout(error):
+            raise
         if means_away(error):
             raise DatabaseAway(str(error.orig)) from error
         raise Failed(error) from error

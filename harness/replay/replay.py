@@ -52,6 +52,6 @@ def replay(
 def _give_back(store: Store, held: Held, actor: str, reason: str | None) -> None:
     letter, session = held.letter, held.session
     store.fence.set_state(session, letter.key, FenceState.WAITING)
-    store.inbox.add(session, letter.arrival, fresh=True, letter_id=letter.id)
+    store.inbox.add(session, letter.arrival, fresh=True, replace=True, letter_id=letter.id)
     store.letters.replayed(session, letter.id, actor)
     audit(store, held, actor, "replayed", reason)

@@ -138,29 +138,33 @@ class Inbox:
         attempts: int = 0,
         failures: Sequence[dict[str, Any]] = (),
         fresh: bool = False,
+        replace: bool = False,
         letter_id: int | None = None,
     ) -> bool:
         """Put a job in; False when it is there already. `delay` and `lease` in seconds.
 
-        `fresh` draws a new generation (after a verdict or a replay); else it is 0.
+        `fresh` draws a new generation (after a verdict or a replay); else it is 0. `replace` takes the place of a row
+        that a copy without a say has left; only who holds the fence may ask for that.
         """
         t = self.table
-        added = session.execute(
-            insert(t)
-            .values(
-                **arrival.columns(),
-                available_at=func.now() + seconds(delay),
-                leased_until=None if lease is None else func.now() + seconds(lease),
-                deliveries=deliveries,
-                attempts=attempts,
-                failures=list(failures),
-                generation=self._fresh if fresh else 0,
-                letter_id=letter_id,
-            )
-            .on_conflict_do_nothing(index_elements=["consumer", "job_id"])
-            .returning(t.c.id)
+        new = insert(t).values(
+            **arrival.columns(),
+            available_at=func.now() + seconds(delay),
+            leased_until=None if lease is None else func.now() + seconds(lease),
+            deliveries=deliveries,
+            attempts=attempts,
+            failures=list(failures),
+            generation=self._fresh if fresh else 0,
+            letter_id=letter_id,
         )
-        return added.first() is not None
+        unique = ["consumer", "job_id"]
+        if replace:
+            kept = ("id", "consumer", "job_id")
+            values = {column.name: new.excluded[column.name] for column in t.c if column.name not in kept}
+            new = new.on_conflict_do_update(index_elements=unique, set_=values)
+        else:
+            new = new.on_conflict_do_nothing(index_elements=unique)
+        return session.execute(new.returning(t.c.id)).first() is not None
 
     def find(self, session: Session, key: Key) -> InboxRow | None:
         """The committed row, whether or not somebody works on it."""
@@ -222,6 +226,25 @@ class Inbox:
                 relay_error=None,
             )
         )
+
+    def put_back(self, session: Session, key: Key, generation: int, *, delay: float) -> bool:
+        """Let the row of a copy that found its job at work be due after `delay` seconds, its delivery not counted.
+
+        A row that is held is being worked on and stays as it is. False when the row is not this copy's any more.
+        """
+        t = self.table
+        mine = (*self._is(key), t.c.generation == generation)
+        free = select(t.c.id).where(*mine).with_for_update(skip_locked=True).scalar_subquery()
+        session.execute(
+            update(t)
+            .where(t.c.id == free)
+            .values(
+                deliveries=func.greatest(t.c.deliveries - 1, 0),
+                leased_until=None,
+                available_at=func.now() + seconds(delay),
+            )
+        )
+        return session.execute(select(t.c.id).where(*mine)).first() is not None
 
     def lease_due(self, session: Session, service: str, *, limit: int, lease: float, longest: float) -> list[InboxRow]:
         """Lease up to `limit` rows that are due, oldest first; rows that somebody holds are passed over.
