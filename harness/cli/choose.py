@@ -10,7 +10,7 @@ import click
 from harness.cli.door import Door, refuse
 from harness.cli.text import Duration
 from harness.core.reason import Reason
-from harness.store.dead_letters import Filter
+from harness.store.letter import Filter
 from harness.store.schema import LETTER_STATUSES
 
 NAMES = ("status", "task", "dead_reason", "job_id", "fingerprint", "tenant", "older", "newer")

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 from harness.core.view import jsonable
-from harness.store.dead_letters import Letter
+from harness.store.letter import Letter
 
 _TIMES = ("reviewed_at", "alerted_at", "resolved_at", "created_at", "updated_at")
 _LEFT_OUT = ("message", "digest", *_TIMES)

@@ -13,7 +13,7 @@ from harness.cli.letter_json import body_text
 from harness.cli.text import line, moment, plain, span
 from harness.core.view import jsonable
 from harness.replay import Refused, Result
-from harness.store.dead_letters import Letter
+from harness.store.letter import Letter
 from harness.store.processed_jobs import FenceRow
 
 #: A body longer than this is shown by its beginning.

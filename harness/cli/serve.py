@@ -70,6 +70,7 @@ def relay(loglevel: str) -> None:
     here = door()
     here.harness.app.log.setup(loglevel=loglevel.upper(), redirect_stdouts=False)
     _needs_tables(here.harness)
+    click.echo(f"relaying the jobs of service {here.service!r}; Ctrl-C or SIGTERM ends it", err=True)
     relaying.run(here.harness)
 
 

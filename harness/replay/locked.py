@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from harness.replay.errors import AlreadyReplayed, JobBusy, LetterClosed, NoSuchLetter
 from harness.store.database import Database, sqlstate
-from harness.store.dead_letters import Letter
+from harness.store.letter import Letter
 from harness.store.processed_jobs import FenceState, Key
 from harness.store.store import Store
 

@@ -13,7 +13,7 @@ from harness.replay.errors import Refused
 from harness.replay.gate import Decode, Gated, arguments_of, ask, looking
 from harness.replay.replay import replay
 from harness.store.database import Database, DatabaseAway
-from harness.store.dead_letters import Letter
+from harness.store.letter import Letter
 from harness.store.store import Store
 
 log = logging.getLogger("harness")

@@ -1,93 +1,17 @@
 """Dead letters: the evidence of every job that did not succeed, until a person or a replay has settled it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, and_, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Row, Table, delete, func, literal, select, update
 from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
-from harness.core.message import Message
 from harness.core.reason import Reason
 from harness.store.inbox import Arrival, message_of
+from harness.store.letter import Filter, Letter
 from harness.store.processed_jobs import Key
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A dead letter."""
-
-    id: int
-    service: str
-    consumer: str
-    task: str
-    job_id: str
-    message: Message
-    digest: bytes | None
-    ordering_key: str | None
-    sequence: int | None
-    tenant: str | None
-    priority: int
-    correlation_id: str | None
-    payload: Any
-    reason: Reason
-    attempts: int
-    deliveries: int
-    error_type: str
-    error_message: str
-    traceback: str
-    fingerprint: str
-    failures: list[dict[str, Any]]
-    status: str
-    reviewer: str | None
-    reviewed_at: datetime | None
-    discard_reason: str | None
-    replays: int
-    lineage: list[dict[str, Any]]
-    surfaced: str | None
-    alerted_at: datetime | None
-    resolved_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-
-    @property
-    def key(self) -> Key:
-        return Key(self.job_id, self.consumer)
-
-    @property
-    def arrival(self) -> Arrival:
-        """The job as it goes into the inbox again."""
-        return Arrival(
-            service=self.service,
-            consumer=self.consumer,
-            task=self.task,
-            job_id=self.job_id,
-            message=self.message,
-            digest=self.digest,
-            ordering_key=self.ordering_key,
-            sequence=self.sequence,
-            tenant=self.tenant,
-            priority=self.priority,
-            correlation_id=self.correlation_id,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which letters: every field that is given must fit. `older` and `newer` are ages in seconds."""
-
-    ids: tuple[int, ...] = ()
-    status: str | None = None
-    task: str | None = None
-    reason: Reason | None = None
-    job_id: str | None = None
-    fingerprint: str | None = None
-    tenant: str | None = None
-    older: float | None = None
-    newer: float | None = None
-    unresolved: bool = False
 
 
 class DeadLetters:
@@ -245,17 +169,17 @@ class DeadLetters:
     def find(self, session: Session, service: str, which: Filter, *, limit: int | None = 50) -> list[Letter]:
         """Letters of a service, newest first."""
         t = self.table
-        rows = session.execute(select(t).where(*self._where(service, which)).order_by(t.c.id.desc()).limit(limit))
+        rows = session.execute(select(t).where(*which.terms(self.table, service)).order_by(t.c.id.desc()).limit(limit))
         return [self._letter(row) for row in rows]
 
     def ids(self, session: Session, service: str, which: Filter) -> list[int]:
         """The ids of the letters that fit, oldest first."""
         t = self.table
-        return [*session.execute(select(t.c.id).where(*self._where(service, which)).order_by(t.c.id)).scalars()]
+        return [*session.execute(select(t.c.id).where(*which.terms(self.table, service)).order_by(t.c.id)).scalars()]
 
     def count(self, session: Session, service: str, which: Filter) -> int:
         """How many letters fit."""
-        query = select(func.count()).select_from(self.table).where(*self._where(service, which))
+        query = select(func.count()).select_from(self.table).where(*which.terms(self.table, service))
         return session.execute(query).scalar_one()
 
     def pending_ids(self, session: Session, service: str, task: str, consumer: str) -> list[int]:
@@ -310,22 +234,3 @@ class DeadLetters:
             t.c.status != "pending_review",
             t.c.resolved_at < func.now() - literal(ttl, INTERVAL),
         )
-
-    def _where(self, service: str, which: Filter) -> tuple[ColumnElement[bool], ...]:
-        t = self.table
-        terms: list[ColumnElement[bool]] = [t.c.service == service]
-        if which.ids:
-            terms.append(t.c.id.in_(which.ids))
-        for name in ("status", "task", "job_id", "fingerprint", "tenant"):
-            value = getattr(which, name)
-            if value is not None:
-                terms.append(t.c[name] == value)
-        if which.reason is not None:
-            terms.append(t.c.reason == str(which.reason))
-        if which.older is not None:
-            terms.append(t.c.created_at < func.now() - literal(timedelta(seconds=which.older), INTERVAL))
-        if which.newer is not None:
-            terms.append(t.c.created_at > func.now() - literal(timedelta(seconds=which.newer), INTERVAL))
-        if which.unresolved:
-            terms.append(t.c.resolved_at.is_(None))
-        return (and_(*terms),)

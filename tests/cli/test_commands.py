@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,6 +208,29 @@ def test_from_the_shell(empty_database: str) -> None:
     assert (replayed.returncode, replayed.stdout) == (0, "replayed 1, resolved 0, refused 0, failed 0\n")
     assert place.letter(letter_id).status == "replayed"
     place.database.dispose()
+
+
+def test_relay_runs_until_it_is_told_to_end(database: str) -> None:
+    command = [sys.executable, "-m", "celery", "-A", "tests.cli.app", "harness", "relay"]
+    env = os.environ | {"HARNESS_DATABASE_URL": database}
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as relay:
+        assert relay.stderr is not None
+        assert "service 'billing'" in next(line for line in relay.stderr if "relaying" in line)
+        assert relay.poll() is None
+        # The line is written just before the handlers of the signals are set.
+        for _ in range(100):
+            if not _default(relay.pid):
+                break
+            time.sleep(0.05)
+        relay.send_signal(signal.SIGTERM)
+        assert relay.wait(20) == 0
+
+
+def _default(pid: int) -> bool:
+    """Is SIGTERM not caught by the process?"""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
+    return not caught & 1 << signal.SIGTERM - 1
 
 
 def test_without_an_app(empty_database: str) -> None:
