@@ -144,7 +144,9 @@ class Demo:
         self.state.close()
         self.harness.close()
         with contextlib.suppress(Exception), self.app.connection_for_write() as connection:
-            connection.default_channel.queue_delete(self.at.service)
+            queue = self.app.amqp.queues[self.at.service](connection.default_channel)
+            queue.declare()  # a Redis-protocol broker forgets the bindings only of a queue that this connection knows
+            queue.delete()
 
     def summary(self) -> str:
         plan, ledger = self.plan, self.state.ledger().total()

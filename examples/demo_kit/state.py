@@ -22,8 +22,8 @@ class Letter:
     failures: int
     status: str
     error: str
-    body: bytes
     open: bool
+    body: bytes
 
 
 class State:
@@ -56,14 +56,14 @@ class State:
         """Every letter, open or not, in order."""
         rows = self._rows(
             "SELECT id, job_id, task, reason, attempts, jsonb_array_length(failures), status,"
-            " error_type || ': ' || error_message, body, resolved_at IS NULL FROM dead_letters ORDER BY id"
+            " error_type || ': ' || error_message, resolved_at IS NULL, body FROM dead_letters ORDER BY id"
         )
-        return [Letter(*row[:8], bytes(row[8]), row[9]) for row in rows]
+        return [Letter(*row[:-1], bytes(row[-1])) for row in rows]
 
     def audited(self) -> Counter[str]:
         """How often each thing was done to a letter."""
         return Counter({row[0]: row[1] for row in self._rows("SELECT action, count(*) FROM audit_log GROUP BY action")})
 
-    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str) -> list[Any]:
         with self._engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(text(statement))]
+            return list(connection.execute(text(statement)))

@@ -48,10 +48,10 @@ class View:
 
     def letters(self, letters: list[Letter]) -> None:
         """The dead letters, as an operator finds them."""
-        table = Table(title="dead letters", title_justify="left")
+        table = Table(title="dead letters", title_justify="left", expand=True)
         for name, width in (("id", 2), ("task", 17), ("reason", 15), ("tries", 5)):
             table.add_column(name, no_wrap=True, min_width=width)
-        table.add_column("error", no_wrap=True, overflow="ellipsis")
+        table.add_column("error", no_wrap=True, overflow="ellipsis", ratio=1)
         for letter in letters:
             task = letter.task.removeprefix("github_ledger.")
             error = letter.error.splitlines()[0].removeprefix("harness.core.errors.")
