@@ -128,6 +128,11 @@ class Worker:
             pass
         self.process.wait(10)
 
+    def terminate(self) -> None:
+        """Begin a warm shutdown."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+
     def stop(self) -> None:
         """Warm shutdown; SIGKILL after 15 s."""
         if self.process is None:
