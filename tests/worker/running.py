@@ -74,12 +74,14 @@ class Worker:
     def __init__(self, broker: str, database: str, log: Path, *, concurrency: int = 2, **settings: Any) -> None:
         self.service = settings.pop("service", "tests")
         self.options = settings.pop("options", [])
+        extra = settings.pop("environment", {})
         self.environment = os.environ | {
             "BROKER_URL": broker,
             "HARNESS_DATABASE_URL": database,
             "TEST_SETTINGS": json.dumps(settings),
             "TEST_SERVICE": self.service,
             "PYTHONWARNINGS": "default",
+            **extra,
         }
         self.concurrency, self.log = concurrency, log
         self.process: subprocess.Popen[bytes] | None = None
