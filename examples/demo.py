@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -175,6 +176,9 @@ def main() -> int:
                 demo.close()
     except (Late, ServiceError) as error:
         last = f"demo: FAILED {error}"
+    except Exception as error:
+        traceback.print_exc()
+        last = f"demo: FAILED {type(error).__name__}: {error}"
     except KeyboardInterrupt:
         last, code = "demo: FAILED interrupted; everything is stopped", 130
     finally:

@@ -55,10 +55,11 @@ class State:
     def letters(self) -> list[Letter]:
         """Every letter, open or not, in order."""
         rows = self._rows(
-            "SELECT id, job_id, task, reason, attempts, jsonb_array_length(failures), status,"
-            " error_type || ': ' || error_message, resolved_at IS NULL, body FROM dead_letters ORDER BY id"
+            "SELECT id, job_id, task, reason, attempts, jsonb_array_length(failures) AS failures,"
+            " status, error_type || ': ' || error_message AS error, resolved_at IS NULL AS open, body"
+            " FROM dead_letters ORDER BY id"
         )
-        return [Letter(*row[:-1], bytes(row[-1])) for row in rows]
+        return [Letter(**{**row._mapping, "body": bytes(row.body)}) for row in rows]
 
     def audited(self) -> Counter[str]:
         """How often each thing was done to a letter."""
