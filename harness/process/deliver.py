@@ -18,6 +18,7 @@ from harness.core.reason import Reason
 from harness.process.busy import is_lock_timeout, stand_aside
 from harness.process.copy import Copy, Job
 from harness.process.count import count
+from harness.process.rekey import rekey
 from harness.process.settle import settle
 from harness.process.spec import JobSpec, Limits
 from harness.process.verdict import put_off, verdict
@@ -135,6 +136,8 @@ class _Delivery:
             return stand_aside(self.database, self.store, self.copy, self.limits)
 
     def _step(self) -> Outcome:
+        if self.copy.key.consumer != self.spec.consumer:
+            return rekey(self.database, self.store, self.copy, self.spec.consumer, self.limits)
         if self.copy.suspicious:
             counted = count(self.database, self.store, self.copy, self.limits)
             if isinstance(counted, (Duplicate, Stale)):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Row, Table, delete, exists, func, literal, select, update
 from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
@@ -144,6 +144,18 @@ class DeadLetters:
             )
             .returning(t.c.id)
         ).scalar()
+
+    def rekey(self, session: Session, letter_id: int, consumer: str) -> None:
+        """Let the open letter follow its job to another consumer's key, unless that has an open letter of its own."""
+        t, other = self.table, self.table.alias()
+        taken = exists().where(
+            other.c.consumer == consumer,
+            other.c.job_id == t.c.job_id,
+            other.c.resolved_at.is_(None),
+        )
+        session.execute(
+            update(t).where(t.c.id == letter_id, t.c.resolved_at.is_(None), ~taken).values(consumer=consumer)
+        )
 
     def discard(self, session: Session, letter_id: int, *, actor: str, reason: str) -> None:
         """Close a held letter for good; the database refuses an empty reason."""

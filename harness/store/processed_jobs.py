@@ -111,6 +111,11 @@ class Fence:
             .values(state=str(state), processed_at=text("now()"))
         )
 
+    def forget(self, session: Session, key: Key) -> None:
+        """Delete a fence that this transaction holds, for its job goes on under another key."""
+        t = self.table
+        session.execute(delete(t).where(t.c.job_id == key.job_id, t.c.consumer == key.consumer))
+
     def keep_result(self, session: Session, key: Key, result: bytes) -> None:
         """Keep what the handler returned, for a duplicate that has to answer with it."""
         t = self.table

@@ -8,7 +8,7 @@ from kombu import Producer
 
 from harness.relay import Unroutable
 from harness.store.inbox import InboxRow
-from harness.worker.wire import DISPATCH, GENERATION
+from harness.worker.wire import CONSUMER, DISPATCH, GENERATION
 
 #: What belongs to the delivery of old, not to the message.
 _DROPPED_HEADERS = ("eta", "expires", "redelivered", "harness_raw")
@@ -41,7 +41,12 @@ class Publisher:
         producer = self._open()
         message = row.message
         headers = {key: value for key, value in message.headers.items() if key not in _DROPPED_HEADERS}
-        headers |= {GENERATION: row.generation, DISPATCH: row.dispatches, "retries": row.attempts}
+        headers |= {
+            CONSUMER: row.consumer,
+            GENERATION: row.generation,
+            DISPATCH: row.dispatches,
+            "retries": row.attempts,
+        }
         properties = {k: v for k, v in message.properties.items() if k in _KEPT_PROPERTIES and v is not None}
         self._returned.clear()
         producer.publish(

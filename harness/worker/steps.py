@@ -21,6 +21,9 @@ def install(harness: "Harness") -> None:
     """Add the harness to its app; nothing is read from the configuration yet."""
     harness.app.steps["worker"].add(RelayStep)
     harness.app.on_after_configure.connect(_configure, sender=harness.app, weak=False)
+    if harness.app.configured:
+        # The signal has been and gone for an app whose configuration somebody has read before.
+        _configure(harness.app)
 
 
 def _configure(sender: Any, source: Any = None, **_: Any) -> None:

@@ -12,6 +12,7 @@ from harness.core.text import bounded
 from harness.process.copy import Copy
 from harness.store.inbox import Arrival
 
+CONSUMER = "harness_consumer"
 GENERATION = "harness_generation"
 DISPATCH = "harness_dispatch"
 CORRELATION = "harness_correlation_id"
@@ -19,7 +20,7 @@ SENT_AT = "harness_sent_at"
 TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
-RELAY_HEADERS = (GENERATION, DISPATCH)
+RELAY_HEADERS = (CONSUMER, GENERATION, DISPATCH)
 #: The task name of a message that has none that can be read.
 NO_TASK = "?"
 
@@ -65,9 +66,13 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
     task = bounded(task, 255) if isinstance(task, str) and task else NO_TASK
     raw_id = headers.get("id")
     job_id = job_key(raw_id, wire.message.body)
+    unknown = f"{service}/{task}"
+    if GENERATION in marks and marks.get(CONSUMER) == unknown:
+        # The relay's row was written by a worker that did not know the task; no other name is taken from a message.
+        consumer = unknown
     arrival = Arrival(
         service=service,
-        consumer=consumer or f"{service}/{task}",
+        consumer=consumer or unknown,
         task=task,
         job_id=job_id,
         message=wire.message,

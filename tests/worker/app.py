@@ -233,3 +233,10 @@ if os.environ.get("FAILPOINTS"):
     from tests.worker import failpoints
 
     failpoints.install()
+
+
+if os.environ.get("TEST_NEW_RELEASE"):
+
+    @harness.job(name="new", consumer="new-stable-name", policy=quick)
+    def new(session: Session, job: Job) -> None:
+        effect(session, job)
