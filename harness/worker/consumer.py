@@ -1,6 +1,5 @@
 """In the parent: the consumer. What Celery would drop with a log line goes to a child that writes the evidence."""
 
-import base64
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from celery import signals
 from celery.worker.consumer import Consumer as CeleryConsumer
 
 from harness.core.failure import Failure, Kind
+from harness.worker.exact import keep_bytes
 from harness.worker.recorder import Recorder
 from harness.worker.trace import Reply
 from harness.worker.wire import wire_of
@@ -20,7 +20,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     """Celery's consumer; installed through `worker_consumer`."""
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
-        self._keep_raw_bodies()
+        keep_bytes(self.task_consumer.channel)
         handle = super().create_task_handler(*args, **kwargs)
         passing = self.connection_errors + self.channel_errors
 
@@ -86,27 +86,3 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             if queue.routing_key == key and (queue.exchange.name if queue.exchange else "") == exchange:
                 return str(queue.name)
         return str(key or self.app.conf.task_default_queue)
-
-    def _keep_raw_bodies(self) -> None:
-        """Let compressed messages keep the bytes that came in: kombu replaces them while it reads the message."""
-        channel = self.task_consumer.channel
-        read = channel.message_to_python
-
-        def message_to_python(raw: Any, *args: Any, **kwargs: Any) -> Any:
-            message = read(raw, *args, **kwargs)
-            if isinstance(message.headers, dict) and message.headers.get("compression"):
-                message.raw_body = _raw(raw)
-            return message
-
-        channel.message_to_python = message_to_python
-
-
-def _raw(raw: Any) -> bytes:
-    """The body before decompression: an AMQP message's own, or the base64 text of a virtual transport's envelope."""
-    if isinstance(raw, dict):
-        body = raw.get("body") or ""
-        if (raw.get("properties") or {}).get("body_encoding") == "base64":
-            return base64.b64decode(body)
-    else:
-        body = raw.body
-    return body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)

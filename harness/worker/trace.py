@@ -17,18 +17,17 @@ from billiard import common as billiard_common
 from celery import current_app
 from celery.exceptions import Ignore, Retry
 from celery.utils.saferepr import saferepr
-from kombu.compression import decompress
-from kombu.serialization import loads, prepare_accept_content
 from kombu.utils import json as kombu_json
 
 from harness.core.errors import Unrecorded
 from harness.core.failure import Failure, Kind
-from harness.core.message import Message, digest
+from harness.core.message import digest
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
 from harness.core.policy import Policy
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
 from harness.worker import announce
+from harness.worker.decode import payload_of
 from harness.worker.wire import Wire, copy_of
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     task, harness = app.tasks[name], Harness.of(app)
     copy = copy_of(wire, harness.settings.service, task.spec.consumer)
     try:
-        args, kwargs, embed = decoded or _decode(wire.message, app.conf.accept_content)
+        args, kwargs, embed = decoded or payload_of(wire.message, app.conf.accept_content)
         args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
     except Exception as error:
         return 0, _record(harness, copy, Failure(Kind.undecodable, type(error).__name__, str(error))), 0.0
@@ -151,13 +150,6 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
         return 0, _reply(delivery, time.monotonic() - started), time.monotonic() - started
     finally:
         Delivery._current.reset(token)
-
-
-def _decode(message: Message, accept: Any) -> Any:
-    body = message.body
-    if compression := message.headers.get("compression"):
-        body = decompress(body, compression)
-    return loads(body, message.content_type, message.content_encoding, accept=prepare_accept_content(accept))
 
 
 def record_message(wire: Wire, failure: Failure, name: str | None) -> tuple[int, Reply, float]:
