@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,11 @@ def wrap(owner: Any, name: str, job_of: Callable[..., str], before: str = "", af
 
 def install() -> None:
     """Wrap what the points stand around; called before the pool forks."""
-    from harness.process import deliver, verdict, work
     from harness.worker.publisher import Publisher
     from harness.worker.request import JobRequest
+
+    # By name: the package has functions that are called as their modules.
+    deliver, verdict, work = (import_module(f"harness.process.{name}") for name in ("deliver", "verdict", "work"))
 
     def of_copy(first: Any, second: Any, copy: Any, *_: Any) -> str:
         return str(copy.key.job_id)
