@@ -147,11 +147,6 @@ class Worker:
                 pass
         self.kill()
 
-    def restart(self) -> None:
-        """Warm shutdown and a new start."""
-        self.stop()
-        self.start()
-
     def children(self) -> list[int]:
         assert self.process is not None
         return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
