@@ -89,8 +89,12 @@ def kills_child(session: Session, job: Job, times: int = 99) -> None:
 
 
 @harness.job(name="kills_worker", policy=quick)
-def kills_worker(session: Session, job: Job) -> None:
+def kills_worker(session: Session, job: Job, starts: str = "") -> None:
+    """Kills its worker each time; one byte in the file `starts` for each start."""
     effect(session, job)
+    if starts:
+        with open(starts, "ab") as file:
+            file.write(b".")
     os.kill(os.getppid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -87,6 +87,14 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "Worker":
+        """Start it and wait until it consumes."""
+        process = self.launch()
+        until(lambda: self.has_logged(" ready.") or process.poll() is not None, 60, f"worker ready, see {self.log}")
+        assert process.poll() is None, self.text()[-3000:]
+        return self
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Start it; it may die at once."""
         command = [
             sys.executable,
             "-m",
@@ -105,11 +113,7 @@ class Worker:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
-        until(
-            lambda: self.has_logged(" ready.") or self.process.poll() is not None, 60, f"worker ready, see {self.log}"
-        )
-        assert self.process.poll() is None, self.text()[-3000:]
-        return self
+        return self.process
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
