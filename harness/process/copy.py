@@ -42,6 +42,10 @@ class Copy:
         """The same delivery, now that its job has a row in the inbox and the delivery is counted."""
         return replace(self, generation=self.generation or 0, redelivered=False, dispatches=1)
 
+    def plain(self, consumer: str) -> "Copy":
+        """The same delivery as a producer's, for its marks have proved false."""
+        return replace(self, generation=None, dispatches=0, arrival=replace(self.arrival, consumer=consumer))
+
     def to_be_counted(self) -> "Copy":
         """The same delivery after it lost its connection in the handler: it may be what killed it."""
         return replace(self, redelivered=True)

@@ -19,7 +19,7 @@ from harness.process.busy import is_lock_timeout, stand_aside
 from harness.process.copy import Copy, Job
 from harness.process.count import count
 from harness.process.rekey import rekey
-from harness.process.settle import settle
+from harness.process.settle import NotRelayed, settle
 from harness.process.spec import JobSpec, Limits
 from harness.process.verdict import put_off, verdict
 from harness.process.work import Failed, Keep, LostAtWork, work
@@ -77,6 +77,9 @@ def record(
                     return counted
                 current, _ = counted
             return verdict(database, store, current, failure, policy, limits, payload=payload)
+        except NotRelayed:
+            plain = current.plain(current.key.consumer)
+            return verdict(database, store, plain, failure, policy, limits, payload=payload)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -130,6 +133,9 @@ class _Delivery:
     def step(self) -> Outcome:
         try:
             return self._step()
+        except NotRelayed:
+            self.copy = self.copy.plain(self.spec.consumer)
+            return self.step()
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise

@@ -2,15 +2,25 @@
 
 from sqlalchemy.orm import Session
 
+from harness.core.errors import HarnessError
 from harness.core.outcome import Duplicate, Stale
 from harness.process.copy import Copy
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 
+class NotRelayed(HarnessError):
+    """A copy with the relay's marks of whose job there is no trace: the marks are not the relay's."""
+
+
 def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
-    """Say what the copy is. For a job that is done, close what is still open for it."""
+    """Say what the copy is. For a job that is done, close what is still open for it.
+
+    Raises NotRelayed: dropping such a copy as stale would lose a job that nobody else knows of.
+    """
     fence = store.fence.look(session, copy.key, lock=True)
+    if fence is None and copy.relayed and store.inbox.find(session, copy.key) is None:
+        raise NotRelayed(copy.key.job_id)
     if fence is None or fence.state is not FenceState.DONE:
         if fence is not None and fence.state is FenceState.DEAD and copy.generation is not None:
             # A copy that found the fence busy put the row there before the job died: nobody else would ever remove it.

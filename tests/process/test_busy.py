@@ -113,6 +113,13 @@ def test_a_relay_copy_without_a_row_puts_none_in(db: Database, store: Store, run
     assert row_of(db, store) is None
 
 
+def test_false_marks_of_the_relay_do_not_lose_a_job(db: Database, store: Store, run: Run) -> None:
+    assert isinstance(run(replace(PLAIN, generation=7, dispatches=1)), Completed)
+    other = replace(PLAIN, arrival=replace(ARRIVAL, job_id="j2"), generation=3, dispatches=4)
+    failure = Failure(Kind.undecodable, "ValueError", "no")
+    assert isinstance(record(db, store, other, failure, Policy(), LIMITS), Dead)
+
+
 def test_a_replay_takes_the_place_of_a_late_row(db: Database, store: Store, run: Run) -> None:
     def permanent(*_: Any) -> None:
         raise KeyError("x")
