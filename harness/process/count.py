@@ -25,13 +25,15 @@ def count(database: Database, store: Store, copy: Copy, limits: Limits) -> tuple
                 digest=copy.arrival.digest,
                 wait_ms=limits.fence_wait_ms,
             ):
-                store.inbox.add(session, copy.arrival, lease=limits.recount_lease, deliveries=2)
-                return copy.adopted(), 2
-            fence = store.fence.look(session, copy.key)
-            if fence is None or fence.state is not FenceState.WAITING:
-                return settle(session, store, copy)
+                if store.inbox.add(session, copy.arrival, lease=limits.recount_lease, deliveries=2, dispatches=1):
+                    return copy.adopted(), 2
+                # A copy that found the fence busy, or a producer's transaction, has put the row there: it is counted.
+            else:
+                fence = store.fence.look(session, copy.key)
+                if fence is None or fence.state is not FenceState.WAITING:
+                    return settle(session, store, copy)
         store.fence.bound_waits(session, limits.fence_wait_ms)
-        deliveries = store.inbox.count_delivery(session, copy.key, copy.generation or 0)
+        deliveries = store.inbox.count_delivery(session, copy.key, copy.generation or 0, lease=limits.recount_lease)
         if deliveries is None:
             return settle(session, store, copy)
         return copy.adopted(), deliveries

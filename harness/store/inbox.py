@@ -135,6 +135,7 @@ class Inbox:
         delay: float = 0.0,
         lease: float | None = None,
         deliveries: int = 0,
+        dispatches: int = 0,
         attempts: int = 0,
         failures: Sequence[dict[str, Any]] = (),
         fresh: bool = False,
@@ -152,6 +153,7 @@ class Inbox:
             available_at=func.now() + seconds(delay),
             leased_until=None if lease is None else func.now() + seconds(lease),
             deliveries=deliveries,
+            dispatches=dispatches,
             attempts=attempts,
             failures=list(failures),
             generation=self._fresh if fresh else 0,
@@ -191,13 +193,22 @@ class Inbox:
         """Delete the row of a job that has ended."""
         return session.execute(delete(self.table).where(*self._is(key)).returning(self.table.c.id)).first() is not None
 
-    def count_delivery(self, session: Session, key: Key, generation: int) -> int | None:
-        """Count one more delivery before the work; returns the new count, None when the row is not this copy's."""
+    def count_delivery(self, session: Session, key: Key, generation: int, *, lease: float) -> int | None:
+        """Count one more delivery before the work; returns the new count, None when the row is not this copy's.
+
+        The row is leased for at least `lease` seconds: the copy at hand is being worked on, so the relay sends no other
+        one beside it. It counts as a dispatch, so that the relay's next copy is counted when it starts, not when it
+        is sent: else a job would be given up for deliveries that never began.
+        """
         t = self.table
         return session.execute(
             update(t)
             .where(*self._is(key), t.c.generation == generation)
-            .values(deliveries=t.c.deliveries + 1)
+            .values(
+                deliveries=t.c.deliveries + 1,
+                dispatches=func.greatest(t.c.dispatches, 1),
+                leased_until=func.greatest(t.c.leased_until, func.now() + seconds(lease)),
+            )
             .returning(t.c.deliveries)
         ).scalar()
 
