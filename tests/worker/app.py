@@ -82,8 +82,9 @@ def last_try(session: Session, job: Job, switch: str) -> None:
 
 
 @harness.job(name="kills_child", policy=quick)
-def kills_child(session: Session, job: Job, times: int = 99) -> None:
+def kills_child(session: Session, job: Job, times: int = 99, pause: float = 0.0) -> None:
     effect(session, job)
+    time.sleep(pause)
     if job.attempt <= times:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -159,10 +160,10 @@ def not_ready(session: Session, job: Job) -> None:
 
 
 @harness.job(name="later", policy=quick)
-def later(session: Session, job: Job) -> None:
+def later(session: Session, job: Job, delay: float = 0.2) -> None:
     effect(session, job)
     if job.attempt == 1:
-        raise RetryLater(0.2, "once more")
+        raise RetryLater(delay, "once more")
 
 
 @harness.job(name="celery_retry", policy=quick, bind=True)
@@ -190,7 +191,7 @@ def swallows(session: Session, job: Job) -> None:
 @harness.job(name="kills_connection", policy=quick)
 def kills_connection(session: Session, job: Job, times: int = 99) -> None:
     """Ends its own database connection, as an out-of-memory backend would."""
-    effect(session, job)
+    effect(session, job, f"try {job.attempt}, delivery {job.deliveries}")
     if job.deliveries <= times:
         session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
