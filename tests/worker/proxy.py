@@ -1,0 +1,101 @@
+"""A TCP proxy before PostgreSQL that cuts a connection at the COMMIT of a chosen transaction."""
+
+import contextlib
+import socket
+import threading
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit, urlunsplit
+
+COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
+ROLLBACK = b"Q\x00\x00\x00\x0dROLLBACK\x00"
+
+
+@dataclass
+class Cut:
+    """Cut the first transaction that says all of `words` at its COMMIT; `forward` it before, and let it happen."""
+
+    words: tuple[bytes, ...]
+    forward: bool
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Proxy:
+    """Listens on a free port; `url` leads through it. One cut at a time."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        login = parts.netloc.rpartition("@")[0]
+        host = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = urlunsplit(parts._replace(netloc=f"{login}@{host}" if login else host))
+        self._cut: Cut | None = None
+        self._lock = threading.Lock()
+        self._connections: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def cut(self, *words: str, forward: bool) -> Cut:
+        made = Cut(tuple(word.encode() for word in words), forward)
+        with self._lock:
+            self._cut = made
+        return made
+
+    def close(self) -> None:
+        """End when the clients have ended."""
+        _end(self._listener)
+        self._accepting.join()
+        for connection in self._connections:
+            connection.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._connections.append(threading.Thread(target=self._serve, args=(client,)))
+                self._connections[-1].start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._target) as server:
+            answers = threading.Thread(target=_pump, args=(server, client))
+            answers.start()
+            with contextlib.suppress(OSError):
+                self._requests(client, server)
+            _end(server)
+            answers.join()
+
+    def _requests(self, client: socket.socket, server: socket.socket) -> None:
+        said = b""
+        while data := client.recv(1 << 20):
+            said += data
+            if data == COMMIT and (cut := self._take(said)):
+                # First the way back: the answer must not slip through.
+                client.shutdown(socket.SHUT_RDWR)
+                if cut.forward:
+                    server.sendall(data)
+                cut.done.set()
+                return
+            if data in (COMMIT, ROLLBACK):
+                said = b""
+            server.sendall(data)
+
+    def _take(self, said: bytes) -> Cut | None:
+        with self._lock:
+            cut = self._cut
+            if cut is None or not all(word in said for word in cut.words):
+                return None
+            self._cut = None
+            return cut
+
+
+def _pump(server: socket.socket, client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := server.recv(1 << 20):
+            client.sendall(data)
+    _end(client)
+
+
+def _end(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
