@@ -19,7 +19,8 @@ RELAY = ("relay_leased", "relay_published")
 RETRIED = ("fails_until", {"good": 2})
 #: Its child dies without a fail point; the point is then met in the verdict that the parent has a child record.
 DIES = ("kills_child", {"times": 1})
-#: (point, who is killed there, task, arguments): the job comes to its point once, and must succeed in the end.
+#: (point, or points one after the other; who is killed there; task; its arguments): the job comes to each point once,
+#: and must succeed in the end.
 CASES: list[Case] = [
     *((point, "child", "credit", {}) for point in WORK),
     *((point, "child", *RETRIED) for point in (*VERDICT, *RELAY)),
@@ -27,6 +28,9 @@ CASES: list[Case] = [
     *((point, "worker", "credit", {}) for point in (*WORK, "before_ack", "after_ack")),
     *((point, "worker", *RETRIED) for point in (*VERDICT, *RELAY)),
     *((point, "worker", *DIES) for point in VERDICT[1:]),
+    # The second delivery is one that the broker marks, which is counted before it works.
+    ("after_fence before_count", "worker", "credit", {}),
+    ("after_handler after_count", "worker", "credit", {}),
 ]
 
 #: Workers side by side: they wait, for the broker and for Celery, more than they work.
@@ -74,17 +78,18 @@ class Lane:
 
     def run(self, case: Case, state: State) -> str:
         """Send a job, let the point kill, start the worker again where it is dead; returns the id of the ended job."""
-        point, who, task, kwargs = case
+        points, who, task, kwargs = case
         job_id = uuid4().hex
-        fired = self.points / f"{point}.fired"
-        fired.unlink(missing_ok=True)
-        (self.points / point).write_text(f"{who} {job_id}")
+        for point in points.split():
+            (self.points / f"{point}.fired").unlink(missing_ok=True)
+            (self.points / point).write_text(f"{who} {job_id}")
         self.sender.send_task(task, kwargs=kwargs, task_id=job_id, queue=self.name)
-        until(fired.exists, 30, f"{case} fires")
-        if who == "worker":
-            until(lambda: not self.worker.alive, 10, f"{case} kills the worker")
-            self.worker.kill()
-            self.worker.start()
+        for point in points.split():
+            until((self.points / f"{point}.fired").exists, 30, f"{case} fires at {point}")
+            if who == "worker":
+                until(lambda: not self.worker.alive, 10, f"{case} kills the worker")
+                self.worker.kill()
+                self.worker.start()
         until(lambda: state.settled(job_id), 60, f"{case} ends")
         return job_id
 
