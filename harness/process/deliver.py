@@ -151,7 +151,7 @@ class _Delivery:
             self.copy, deliveries = counted
             if deliveries > self.limits.max_deliveries:
                 return self._verdict(_killed_its_workers(deliveries), final=Reason.crashed)
-        if self.copy.revoked is not None:
+        if self.copy.revoked is not None and not self._is_replay():
             return self._verdict(Failure(Kind.revoked, "Revoked", self.copy.revoked))
         if self.copy.eta is not None and (outcome := self._wait_for(self.copy.eta)):
             return outcome
@@ -160,6 +160,12 @@ class _Delivery:
         except InvalidPayload as error:
             return self._verdict(classify(error))
         return self._work(*values)
+
+    def _is_replay(self) -> bool:
+        """A replay is an operator's word and newer than a revoke, of which the workers keep the id for hours."""
+        with self.database.begin() as session:
+            row = self.store.inbox.find(session, self.copy.key)
+        return self.copy.relayed and row is not None and row.letter_id is not None
 
     def _work(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         def handler(session: Session, job: Job) -> Any:

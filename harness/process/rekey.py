@@ -23,6 +23,6 @@ def rekey(database: Database, store: Store, copy: Copy, consumer: str, limits: L
             store.fence.forget(session, copy.key)
         if row.letter_id is not None:
             store.letters.rekey(session, row.letter_id, consumer)
-        arrival = replace(copy.arrival, consumer=consumer)
+        arrival = replace(copy.arrival, consumer=consumer, message=row.message)
         store.inbox.add(session, arrival, attempts=row.attempts, failures=row.failures, letter_id=row.letter_id)
     return Deferred(row.attempts, 0.0, Failure(Kind.retry_later, "Rekeyed", f"goes on as {consumer}"), False)

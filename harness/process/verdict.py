@@ -1,5 +1,6 @@
 """What a failure leads to: a deferral or a dead letter, decided behind the fence."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -92,7 +93,8 @@ def _record(
             store.inbox.remove(session, copy.key)
             letter_id = store.letters.write(
                 session,
-                copy.arrival,
+                # The row has what was sent first; the relay's copy has headers of its own.
+                replace(copy.arrival, message=row.message) if row else copy.arrival,
                 reason=reason,
                 attempts=attempt,
                 deliveries=row.deliveries if row else 1,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import signals
+from celery.exceptions import InvalidTaskError
 from celery.worker.consumer import Consumer as CeleryConsumer
 
 from harness.core.failure import Failure, Kind
@@ -39,7 +40,10 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         return on_task_received
 
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
-        name = message.headers.get("task")
+        name = _head(message).get("task", message.headers.get("task"))
+        if not isinstance(name, str):
+            self.bury(message, Kind.undecodable, InvalidTaskError(f"its task is no text: {name!r}"))
+            return
         signals.task_unknown.send(sender=self, message=message, exc=exc, name=name, id=message.headers.get("id"))
         text = f"this worker knows no task {name!r}; is its module imported (`imports`, `include`)?"
         self.bury(message, Kind.unknown_task, LookupError(text))
@@ -61,10 +65,11 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 
     def bury(self, message: Any, kind: Kind, error: BaseException) -> None:
         """Have the message recorded with its exact bytes, and acknowledge it when it is."""
-        wire = wire_of(message, self.queue_of(message), self.hostname)
-        task = wire.message.headers.get("task")
+        wire = wire_of(message, self.queue_of(message), self.hostname, head=_head(message))
+        task = wire.says("task")
         failure = Failure(kind, type(error).__name__, f"{error}")
-        log.warning("message on queue %s can't be run (%s): %s", wire.message.queue, kind, failure.message[:200])
+        # Not the error's text, which may quote the message; the letter has it.
+        log.warning("message on queue %s can't be run (%s): %s", wire.message.queue, kind, failure.error_type)
 
         def done(reply: Reply) -> None:
             if reply.outcome == "unrecorded":
@@ -86,3 +91,9 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             if queue.routing_key == key and (queue.exchange.name if queue.exchange else "") == exchange:
                 return str(queue.name)
         return str(key or self.app.conf.task_default_queue)
+
+
+def _head(message: Any) -> dict[str, Any]:
+    """What the body of a protocol 1 message says; empty for others, and for what Celery could not decode."""
+    payload = getattr(message, "_decoded_cache", None)
+    return payload if isinstance(payload, dict) and "task" in payload and "task" not in message.headers else {}

@@ -1,17 +1,21 @@
 """A row of the inbox as a Celery message again: the same bytes, to its own queue and nobody else's."""
 
 import contextlib
+import struct
 from typing import Any
 
+from amqp.exceptions import FrameSyntaxError
 from celery import Celery
 from kombu import Producer
 
 from harness.relay import Unroutable
 from harness.store.inbox import InboxRow
-from harness.worker.wire import CONSUMER, DISPATCH, GENERATION
+from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES
 
 #: What belongs to the delivery of old, not to the message.
-_DROPPED_HEADERS = ("eta", "expires", "redelivered", "harness_raw")
+_DROPPED_HEADERS = ("redelivered", "harness_raw")
+#: A header that came in otherwise (a transactional enqueue, another broker) may not fit; the other rows go on.
+_CANNOT_TRAVEL = (TypeError, ValueError, OverflowError, struct.error, FrameSyntaxError)
 _KEPT_PROPERTIES = ("correlation_id", "reply_to", "priority", "message_id", "type", "app_id")
 
 
@@ -33,6 +37,10 @@ class Publisher:
             self._send(row)
         except Unroutable:
             raise
+        except _CANNOT_TRAVEL as error:
+            self.close()
+            text = f"this broker's protocol has no form for the message of job {row.job_id} ({type(error).__name__})"
+            raise Unroutable(text) from error
         except Exception:
             self.close()
             raise
@@ -40,10 +48,12 @@ class Publisher:
     def _send(self, row: InboxRow) -> None:
         producer = self._open()
         message = row.message
-        headers = {key: value for key, value in message.headers.items() if key not in _DROPPED_HEADERS}
+        past = _past(row)
+        headers = {key: value for key, value in message.headers.items() if key not in (*_DROPPED_HEADERS, *past)}
         headers |= {
             CONSUMER: row.consumer,
             GENERATION: row.generation,
+            IGNORES: " ".join(past),
             DISPATCH: row.dispatches,
             "retries": row.attempts,
         }
@@ -87,3 +97,9 @@ class Publisher:
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.release()
+
+
+def _past(row: InboxRow) -> list[str]:
+    """Which of the message's own times are past: its eta once it was waited for, its expiry once it was tried."""
+    tried = bool(row.attempts) or row.letter_id is not None
+    return [name for name, is_past in (("eta", row.generation > 0), ("expires", tried)) if is_past]

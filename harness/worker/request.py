@@ -30,6 +30,7 @@ class JobRequest(Request):  # type: ignore[misc]
     def __init__(self, message: Any, *, consumer: Any, headers: Any = None, **options: Any) -> None:
         envelope = dict(headers if headers is not None else message.headers)
         # Waiting and expiry are decided by the child, behind the fence; Celery must not act on them.
+        self._said = {key: envelope.get(key) for key in ("id", "task", "eta", "expires")}
         envelope["eta"] = envelope["expires"] = None
         super().__init__(message, headers=envelope, **options)
         self._consumer = consumer
@@ -38,7 +39,9 @@ class JobRequest(Request):  # type: ignore[misc]
 
     def wire(self, revoked: str | None = None) -> Wire:
         """The exact message."""
-        return wire_of(self.message, self._consumer.queue_of(self.message), self.hostname, revoked=revoked)
+        head = self._said if self._decoded_body is not None else None
+        queue = self._consumer.queue_of(self.message)
+        return wire_of(self.message, queue, self.hostname, revoked=revoked, head=head)
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         soft, hard = self.task.soft_time_limit, self.task.time_limit

@@ -15,6 +15,8 @@ from celery.worker.state import task_reserved
 from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 from kombu.utils.imports import symbol_by_name
 
+from harness.worker.wire import moment
+
 log = logging.getLogger("celery.worker.strategy")
 
 
@@ -62,9 +64,9 @@ def job_strategy(task: Any, app: Any, consumer: Any) -> Callable[..., None]:
 
 def _protocol_2(message: Any, body: Any, app: Any) -> tuple[Any, Any, bool, bool]:
     payload = message.payload
-    if body is None and "args" not in payload:
+    if body is None and not (isinstance(payload, dict) and "args" in payload):
         return message.body, message.headers, False, app.uses_utc_timezone()
-    converted = hybrid_to_proto2(message, payload) if "args" in payload else proto1_to_proto2(message, body)
+    converted = hybrid_to_proto2(message, payload) if body is None else proto1_to_proto2(message, body)
     return tuple(converted)
 
 
@@ -81,6 +83,10 @@ def check_envelope(headers: Any) -> None:
         and all(part is None or (isinstance(part, (int, float)) and part >= 0) for part in limit)
     ):
         raise InvalidTaskError(f"the header 'timelimit' is no pair of numbers: {limit!r}")
+    for name in ("eta", "expires"):
+        if headers.get(name) is not None and moment(headers[name]) is None:
+            # To run it at once, or after all, could be as wrong as not to run it: an operator decides.
+            raise InvalidTaskError(f"the header {name!r} is no time: {headers[name]!r}")
     for name, kind in (("stamped_headers", (list, tuple)), ("stamps", dict)):
         if headers.get(name) is not None and not isinstance(headers[name], kind):
             raise InvalidTaskError(f"the header {name!r} is of the wrong type: {headers[name]!r}")

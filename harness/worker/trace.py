@@ -19,10 +19,12 @@ from celery.exceptions import Ignore, Retry
 from celery.utils.saferepr import saferepr
 from kombu.utils import json as kombu_json
 
+from harness.core.classify import classify
 from harness.core.errors import Unrecorded
 from harness.core.failure import Failure, Kind
 from harness.core.message import digest
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
+from harness.core.payload import wrong_shape
 from harness.core.policy import Policy
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
@@ -135,6 +137,8 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     copy = copy_of(wire, harness.settings.service, task.spec.consumer)
     try:
         args, kwargs, embed = decoded or payload_of(wire.message, app.conf.accept_content)
+        if (problem := wrong_shape(args, kwargs, ())) is not None:
+            return 0, _record(harness, copy, classify(problem)), 0.0
         args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
     except Exception as error:
         return 0, _record(harness, copy, Failure(Kind.undecodable, type(error).__name__, str(error))), 0.0
@@ -171,7 +175,7 @@ def _through_celery(task: Any, uuid: str, args: Any, kwargs: Any, request: dict[
     except BaseException as error:
         if _pool_is_ending(error):
             raise
-        log.warning("Celery raised around job %s: %r", uuid, error)
+        log.warning("Celery raised %s around job %s; its outcome stands", type(error).__name__, uuid)
 
 
 def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy | None = None) -> Reply:

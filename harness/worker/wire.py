@@ -1,5 +1,6 @@
 """A Celery message as the harness sees it, and the headers that the relay adds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,29 +15,42 @@ from harness.store.inbox import Arrival
 
 CONSUMER = "harness_consumer"
 GENERATION = "harness_generation"
+#: Of a message's own times, those that hold no more: "eta", "expires" or both.
+IGNORES = "harness_ignores"
 DISPATCH = "harness_dispatch"
 CORRELATION = "harness_correlation_id"
 SENT_AT = "harness_sent_at"
 TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
-RELAY_HEADERS = (CONSUMER, GENERATION, DISPATCH)
+RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH)
 #: The task name of a message that has none that can be read.
 NO_TASK = "?"
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A message as it goes from the worker's parent to a child: plain values, cheap to pickle."""
+    """A message as it goes from the worker's parent to a child: plain values, cheap to pickle.
+
+    `head` is what the body of a protocol 1 message says instead of the headers.
+    """
 
     message: Message
     redelivered: bool
     worker: str = ""
     revoked: str | None = None
     marks: dict[str, str] = field(default_factory=dict)
+    head: dict[str, Any] = field(default_factory=dict)
+
+    def says(self, name: str) -> Any:
+        """What the message says for `name`: in its headers or, by protocol 1, in its body. None for nothing."""
+        return self.head[name] if name in self.head else self.message.headers.get(name)
 
 
-def wire_of(message: Any, queue: str, worker: str, *, revoked: str | None = None) -> Wire:
+def wire_of(
+    message: Any, queue: str, worker: str, *, revoked: str | None = None, head: Mapping[str, Any] | None = None
+) -> Wire:
     """Read a kombu message; never raises for what is in it."""
     headers = message.headers if isinstance(message.headers, dict) else {"harness_raw": repr(message.headers)}
     info = message.delivery_info if isinstance(message.delivery_info, dict) else {}
@@ -45,7 +59,12 @@ def wire_of(message: Any, queue: str, worker: str, *, revoked: str | None = None
         body=_raw_body(message),
         content_type=_text(message.content_type),
         content_encoding=_text(message.content_encoding),
-        headers={key: value for key, value in headers.items() if key not in RELAY_HEADERS},
+        # A Redis-protocol transport marks in the headers what it delivers again.
+        headers={
+            key: value
+            for key, value in headers.items()
+            if key not in RELAY_HEADERS and not (key == "redelivered" and value is True)
+        },
         properties={
             key: value
             for key, value in properties.items()
@@ -55,21 +74,23 @@ def wire_of(message: Any, queue: str, worker: str, *, revoked: str | None = None
     )
     marks = {key: headers[key] for key in RELAY_HEADERS if key in headers}
     redelivered = bool(info.get("redelivered") or headers.get("redelivered"))
-    return Wire(exact, redelivered, worker, revoked, {key: str(value) for key, value in marks.items()})
+    said = {key: head[key] for key in ("id", "task", "eta", "expires") if key in head} if head else {}
+    return Wire(exact, redelivered, worker, revoked, {key: str(value) for key, value in marks.items()}, said)
 
 
 def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
     """The delivery that a message is. Unreadable marks are as good as none: the fence decides all the same."""
     headers = wire.message.headers
     marks = wire.marks
-    task = headers.get("task")
+    task = wire.says("task")
     task = bounded(task, 255) if isinstance(task, str) and task else NO_TASK
-    raw_id = headers.get("id")
+    raw_id = wire.says("id")
     job_id = job_key(raw_id, wire.message.body)
     unknown = f"{service}/{task}"
     if GENERATION in marks and marks.get(CONSUMER) == unknown:
         # The relay's row was written by a worker that did not know the task; no other name is taken from a message.
         consumer = unknown
+    ignored = marks.get(IGNORES, "").split() if GENERATION in marks else []
     arrival = Arrival(
         service=service,
         consumer=consumer or unknown,
@@ -86,8 +107,8 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
         generation=_number(marks.get(GENERATION)),
         dispatches=_number(marks.get(DISPATCH)) or 0,
         redelivered=wire.redelivered,
-        eta=moment(headers.get("eta")),
-        expires=moment(headers.get("expires")),
+        eta=None if "eta" in ignored else moment(wire.says("eta")),
+        expires=None if "expires" in ignored else moment(wire.says("expires")),
         sent_at=moment(headers.get(SENT_AT)) or (uuid7_time(raw_id) if isinstance(raw_id, str) else None),
         revoked=wire.revoked,
         worker=wire.worker,
@@ -95,12 +116,12 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
 
 
 def moment(value: Any) -> datetime | None:
-    """An aware time from an ISO 8601 header, None for none or nonsense."""
+    """An aware time from an ISO 8601 header, None for none or nonsense; at the latest one that every zone can show."""
     if not isinstance(value, (str, datetime)) or not value:
         return None
     try:
         read: datetime = maybe_iso8601(value)
-        return read if read.tzinfo else read.replace(tzinfo=UTC)
+        return min(read if read.tzinfo else read.replace(tzinfo=UTC), _LATEST)
     except (ValueError, TypeError, OverflowError, AttributeError):
         return None
 

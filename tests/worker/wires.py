@@ -8,11 +8,12 @@ from typing import Any
 from kombu import Connection, Producer, Queue
 from kombu.utils.json import loads as kombu_loads
 
+from harness.worker.wire import RELAY_HEADERS
 from tests.worker.running import until
 
 JSON = "application/json"
 #: What a transport or the relay adds on the way.
-ADDED = ("harness_generation", "harness_dispatch", "retries")
+ADDED = (*RELAY_HEADERS, "retries")
 
 
 @dataclass
