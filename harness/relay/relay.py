@@ -84,7 +84,7 @@ class Relay:
             except Exception as error:
                 failures += 1
                 if failures in (1, 10) or failures % 100 == 0:
-                    log.warning("relay: %s away, trying again: %r", "PostgreSQL" if _db(error) else "broker", error)
+                    log.warning("relay: not possible now, trying again: %s", f"{type(error).__name__}: {error}"[:300])
                 state = tenacity.RetryCallState(None, None, (), {})  # type: ignore[arg-type]
                 state.attempt_number = min(failures, 20)
                 stop.wait(wait(state))
@@ -98,7 +98,3 @@ class Relay:
                 self.store.inbox.release(session, rows, delay=delay, error=error)
         except DatabaseAway as away:
             log.warning("relay: could not take back %d leases (%s); they expire by themselves", len(rows), away)
-
-
-def _db(error: BaseException) -> bool:
-    return isinstance(error, DatabaseAway)

@@ -1,5 +1,6 @@
 """The connection to PostgreSQL: one engine per process, the guarded session of the work, and what "away" means."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,14 +18,9 @@ from harness.core.errors import HarnessError, TransactionRefused
 AWAY_CLASSES = ("08", "57P", "53", "58")
 AWAY_CODES = ("25006", "25P03", "25P04")
 
-_ENDS_TRANSACTION = (
-    "COMMIT",
-    "ROLLBACK",
-    "BEGIN",
-    "START TRANSACTION",
-    "END",
-    "ABORT",
-    "PREPARE TRANSACTION",
+_ENDS_TRANSACTION = re.compile(
+    r"\s*(COMMIT|ROLLBACK(?!\s+(WORK\s+|TRANSACTION\s+)?TO\b)|BEGIN|START\s+TRANSACTION|END|ABORT|PREPARE\s+TRANSACTION)\b",
+    re.IGNORECASE,
 )
 _REFUSED = (
     "The handler's transaction belongs to the harness: it commits the effects together with the fence, so the handler "
@@ -122,6 +118,7 @@ def _engine(url: Any, pool_size: int, connect_timeout: int) -> Engine:
     )
     event.listen(engine, "connect", _remember_lock_timeout)
     event.listen(engine, "before_cursor_execute", _refuse_transaction_statements)
+    event.listen(engine, "commit", _refuse_commit)
     return engine
 
 
@@ -132,10 +129,16 @@ def _remember_lock_timeout(dbapi_connection: Any, record: Any) -> None:
     dbapi_connection.rollback()
 
 
+def _refuse_commit(connection: Connection) -> None:
+    """The way round the session: `session.connection().commit()`."""
+    if connection.info.get("at_work"):
+        raise TransactionRefused(_REFUSED.format(what="commit its connection"))
+
+
 def _refuse_transaction_statements(
     connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
 ) -> None:
-    if connection.info.get("at_work") and statement.lstrip()[:20].upper().startswith(_ENDS_TRANSACTION):
+    if connection.info.get("at_work") and _ENDS_TRANSACTION.match(statement):
         raise TransactionRefused(_REFUSED.format(what=f"send {statement.strip()[:40]!r}"))
 
 

@@ -157,7 +157,7 @@ def _spec(task: JobTask) -> JobSpec:
             signature=task.signature_of_handler,
             policy=task.policy or Policy(),
             queue_policies=settings.policies,
-            permanent=(*task.permanent, _says_no),
+            permanent=(*_several(task.permanent), _says_no),
             can_replay=_function(task, "can_replay"),
             max_replays=task.max_replays,
             max_age=task.max_age,
@@ -166,6 +166,11 @@ def _spec(task: JobTask) -> JobSpec:
 
 
 JobTask.spec = property(_spec)  # type: ignore[assignment]
+
+
+def _several(permanent: Any) -> Permanents:
+    """One exception type or predicate, or several."""
+    return tuple(permanent) if isinstance(permanent, (tuple, list, set, frozenset)) else (permanent,)
 
 
 def _function(task: JobTask, name: str) -> Any:
