@@ -51,6 +51,7 @@ class Signature:
             parameters = parameters[1:]
         parameters = [p.replace(annotation=_hint(handler, p)) for p in parameters]
         keys = {p.name: key for p in parameters if (key := _key(p, injected)) is not None}
+        _refuse_unannotated(handler, parameters, injected)
         for parameter in parameters:
             if parameter.name in keys and parameter.kind in _SEVERAL:
                 raise SignatureError(
@@ -138,6 +139,19 @@ def _hint(handler: Handler, parameter: inspect.Parameter) -> Any:
             f"resolved ({error}). Import or define the name at module level, not under TYPE_CHECKING or in "
             "a function."
         ) from error
+
+
+def _refuse_unannotated(
+    handler: Callable[..., Any], parameters: list[inspect.Parameter], injected: Mapping[type, str]
+) -> None:
+    """A bare `session` would be a part of every message, and each message would be refused for lack of it."""
+    for parameter in parameters:
+        if parameter.annotation is Any and parameter.name in injected.values():
+            kind = next(kind.__name__ for kind, key in injected.items() if key == parameter.name)
+            raise SignatureError(
+                f"{_name(handler)}: the parameter {parameter.name!r} has no type, so it would be expected in the "
+                f"message. To have it injected, write {parameter.name}: {kind}."
+            )
 
 
 def _key(parameter: inspect.Parameter, injected: Mapping[type, str]) -> str | None:

@@ -68,3 +68,9 @@ def current(url: str, schema: str = "core") -> str | None:
 def newest() -> str | None:
     """The revision that this release of the package needs."""
     return ScriptDirectory.from_config(_config("core")).get_current_head()
+
+
+def is_behind(revision: str) -> bool:
+    """Is `revision` an older one than this release needs? One that is not known here is a newer release's."""
+    known = [script.revision for script in ScriptDirectory.from_config(_config("core")).walk_revisions()]
+    return revision in known[1:]

@@ -1,18 +1,42 @@
 """What a worker refuses to start with."""
 
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sqlalchemy.exc import DBAPIError
+
 from harness.core.errors import ConfigError
 from harness.core.policy import Policy
+from harness.store import migrate
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
+
+log = logging.getLogger("harness")
 
 
 def at_start(harness: "Harness") -> None:
     """Raise ConfigError for a configuration that breaks a promise."""
     ttl_exceeds_retry_windows(harness)
+    schema_is_migrated(harness)
+
+
+def schema_is_migrated(harness: "Harness") -> None:
+    """The tables must be there, and not be older than the code. A database that is away is no reason not to start."""
+    settings = harness.settings
+    try:
+        current = migrate.current(settings.database_url, settings.schema_name)
+    except DBAPIError as error:
+        log.warning("the schema could not be checked, PostgreSQL is away: %s", str(error.orig).splitlines()[0])
+        return
+    if current is not None and not migrate.is_behind(current):
+        return
+    has = "has no tables of the harness" if current is None else f"has tables of the older release {current}"
+    raise ConfigError(
+        f"The schema {settings.schema_name!r} of the database {has}. Create or upgrade them: "
+        "celery -A yourapp harness migrate"
+    )
 
 
 def ttl_exceeds_retry_windows(harness: "Harness") -> None:

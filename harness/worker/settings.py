@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from celery import Celery
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, field_validator
+from sqlalchemy.exc import ArgumentError
 
 from harness.core.errors import ConfigError
 from harness.core.policy import Policy
 from harness.process.spec import Limits
+from harness.store.database import with_driver
 
 DAY = 86_400.0
 
@@ -49,6 +51,18 @@ class Settings(BaseModel):
     replay_every: PositiveFloat | None = Field(60.0, description="Beat's interval for harness.replay; None: off.")
     sentry: bool = Field(True, description="Report each dead letter to Sentry, where the project has set Sentry up.")
 
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, url: str) -> str:
+        try:
+            driver = with_driver(url).drivername
+        except ArgumentError:
+            driver = "?"
+        if driver != "postgresql+psycopg2":
+            # The text must not repeat the URL, which holds a password.
+            raise ValueError("is no URL of PostgreSQL: postgresql+psycopg2://user:password@host/database")
+        return url
+
     @property
     def limits(self) -> Limits:
         return Limits(
@@ -85,8 +99,13 @@ def read(app: Celery, overrides: Mapping[str, Any]) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        lines = [f"harness_{'.'.join(map(str, e['loc']))} = {e['input']!r}: {e['msg']}" for e in error.errors()]
+        lines = [_wrong(".".join(map(str, e["loc"])), e["input"], e["msg"]) for e in error.errors()]
         raise ConfigError("Settings that can't be used:\n  " + "\n  ".join(lines)) from None
+
+
+def _wrong(name: str, value: object, why: str) -> str:
+    shown = "…" if name == "database_url" else repr(value)  # it holds a password
+    return f"harness_{name} = {shown}: {why}"
 
 
 _MISSING = object()

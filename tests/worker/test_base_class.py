@@ -214,3 +214,18 @@ def test_a_second_job_of_the_handler_inherits_the_correlation_id(app: Celery, cr
         before_task_publish.disconnect(watch)
     assert sent["id"] == "second"
     assert sent["harness_correlation_id"] == "first-id"
+
+
+def test_an_unannotated_session_is_refused(app: Celery) -> None:
+    def bare(session, n: int) -> None:  # type: ignore[no-untyped-def]
+        ...
+
+    with pytest.raises(SignatureError, match="session: "):
+        Harness.of(app).job(name="bare", shared=False)(bare)
+
+
+def test_one_permanent_type_needs_no_tuple(app: Celery) -> None:
+    def handler() -> None: ...
+
+    job = Harness.of(app).job(name="one_type", permanent=ValueError, shared=False)(handler)
+    assert ValueError in job.spec.permanent

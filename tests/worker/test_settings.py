@@ -70,7 +70,7 @@ def test_the_default_ttl_exceeds_the_default_window() -> None:
 def test_a_ttl_below_the_retry_window_is_refused_with_the_figures() -> None:
     made = harness(harness_processed_ttl=2 * DAY)
 
-    @made.job(name="slow", policy=Policy(wait=tenacity.wait_fixed(DAY), reason="test"))
+    @made.job(name="slow", shared=False, policy=Policy(wait=tenacity.wait_fixed(DAY), reason="test"))
     def slow() -> None: ...
 
     with pytest.raises(ConfigError, match=r"job slow can last 4 days.*2 days.*172800"):
@@ -116,3 +116,18 @@ def test_the_projects_own_schedule_stays() -> None:
     assert schedule["nightly"] == own["nightly"]
     assert schedule["harness.prune"]["schedule"] == 7.0
     assert "harness.replay" in schedule
+
+
+def test_a_database_without_tables_is_refused(empty_database: str) -> None:
+    with pytest.raises(ConfigError, match="harness migrate"):
+        check.at_start(harness(harness_database_url=empty_database))
+
+
+def test_a_migrated_database_is_fine(database: str) -> None:
+    check.at_start(harness(harness_database_url=database))
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "mysql://a@b/c", "postgresql+asyncpg://a@b/c", "nonsense"])
+def test_a_url_that_is_not_postgresqls_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="harness_database_url"):
+        _ = harness(harness_database_url=url).settings
