@@ -22,6 +22,8 @@ from harness.dev.valkey import Valkey
 
 _DATABASE = "HARNESS_DATABASE_URL"
 _BROKER = "CELERY_BROKER_URL"
+#: Whose variables a shell has: the folder of the run that wrote them.
+_FOLDER = "HARNESS_DEV_FOLDER"
 
 
 def run(app_name: str, *, data: Path, pool_size: int = 2, flower: bool | None = None) -> int:
@@ -81,7 +83,15 @@ class _Run:
         if self._signals:
             raise _Stopped
 
+    def _forget_own_variables(self) -> None:
+        """A shell that has read our env file names the servers of an earlier run, not ones of the user's own."""
+        if os.environ.get(_FOLDER) == str(self._data):
+            for name in (_DATABASE, _BROKER, _FOLDER):
+                os.environ.pop(name, None)
+                self._env.pop(name, None)
+
     def _start_servers(self) -> None:
+        self._forget_own_variables()
         database, broker = _configured(self._app_name)
         if database is None:
             self._start_server(Postgres(self._data / "postgres"), _DATABASE)
@@ -93,8 +103,6 @@ class _Run:
             say("dev", f"broker: the configured one, {_without_password(broker)}")
         if self._services:
             self._write_env_file()
-            path = min(os.path.relpath(self._env_file), str(self._env_file), key=len)
-            say("dev", f"for other shells:  . {shlex.quote(path)}")
 
     def _start_server(self, service: Service, variable: str) -> None:
         say("dev", f"starting {service.name} in {service.folder}")
@@ -117,7 +125,9 @@ class _Run:
         lines = [
             f"export {name}={shlex.quote(self._env[name])}\n" for name in (_DATABASE, _BROKER) if name in self._env
         ]
+        lines.append(f"export {_FOLDER}={shlex.quote(str(self._data))}\n")
         self._env_file.write_text("".join(lines))
+        (self._data / ".gitignore").write_text("*\n")
 
     def _celery(self, name: str, *arguments: str) -> Program:
         program = Program(name, ["celery", "-A", self._app_name, *arguments], self._env)
@@ -148,6 +158,9 @@ class _Run:
             port = 5555 if port_is_free(5555) else free_port()
             self._celery("flower", "flower", "--address=127.0.0.1", f"--port={port}")
             say("dev", f"Flower: http://127.0.0.1:{port}")
+        if self._services:
+            path = min(os.path.relpath(self._env_file), str(self._env_file), key=len)
+            say("dev", f"for other shells:  . {shlex.quote(path)}")
         say("dev", "started; Ctrl-C stops all")
 
     def _watch(self) -> int:

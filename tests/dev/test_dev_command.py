@@ -155,3 +155,11 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
             assert re.search(rf"error: .*/postgres is in use by process {first.process.pid}: stop that", second.output)
         first.process.send_signal(signal.SIGTERM)  # also while it still starts
         assert first.process.wait(40) == 0
+
+
+def test_variables_of_an_earlier_run_are_not_the_users(tmp_path: Path) -> None:
+    gone_server = "postgresql://nobody@127.0.0.1:1/gone"
+    with running(tmp_path, HARNESS_DATABASE_URL=gone_server, HARNESS_DEV_FOLDER=str(tmp_path / "data")) as dev:
+        dev.wait_for(r"starting postgres")
+        dev.process.send_signal(signal.SIGTERM)
+        assert dev.process.wait(40) == 0
