@@ -19,12 +19,11 @@ from harness.process.busy import is_lock_timeout, stand_aside
 from harness.process.copy import Copy, Job
 from harness.process.count import count
 from harness.process.rekey import rekey
-from harness.process.settle import NotRelayed, settle
+from harness.process.settle import NotRelayed, settle_alone
 from harness.process.spec import JobSpec, Limits
-from harness.process.verdict import put_off, verdict
+from harness.process.verdict import NotOurs, own, put_off, verdict
 from harness.process.work import Failed, Keep, LostAtWork, work
 from harness.store.database import Database, DatabaseAway, seconds_until
-from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 log = logging.getLogger("harness")
@@ -201,27 +200,15 @@ class _Delivery:
     def _wait_for(self, eta: datetime) -> Outcome | None:
         """Wait for a producer's eta in the inbox, where no time-out or restart touches it; None when it has come."""
         copy = self.copy
-        with self.database.begin() as session:
-            delay = seconds_until(session, eta)
-            if delay <= 0:
-                return None
-            taken = self.store.fence.take(
-                session,
-                copy.key,
-                FenceState.WAITING,
-                relayed=copy.relayed,
-                digest=copy.arrival.digest,
-                wait_ms=self.limits.fence_wait_ms,
-            )
-            row = None
-            if taken and copy.generation is not None:
-                row = self.store.inbox.lock(session, copy.key, copy.generation)
-                if row is None:
-                    session.rollback()
-                    taken = False
-            if not taken:
-                return settle(session, self.store, copy)
-            put_off(session, self.store, copy, row, delay=delay, attempts=row.attempts if row else 0, failures=[])
+        try:
+            with self.database.begin() as session:
+                delay = seconds_until(session, eta)
+                if delay <= 0:
+                    return None
+                row = own(session, self.store, copy, self.limits)
+                put_off(session, self.store, copy, row, delay=delay, attempts=row.attempts if row else 0, failures=[])
+        except NotOurs:
+            return settle_alone(self.database, self.store, copy, self.limits)
         return Deferred(0, delay, Failure(Kind.retry_later, "Eta", f"waits until {eta.isoformat()}"), False)
 
 

@@ -5,12 +5,21 @@ from sqlalchemy.orm import Session
 from harness.core.errors import HarnessError
 from harness.core.outcome import Duplicate, Stale
 from harness.process.copy import Copy
+from harness.process.spec import Limits
+from harness.store.database import Database
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 
 class NotRelayed(HarnessError):
     """A copy with the relay's marks of whose job there is no trace: the marks are not the relay's."""
+
+
+def settle_alone(database: Database, store: Store, copy: Copy, limits: Limits) -> Duplicate | Stale:
+    """The same in a transaction of its own."""
+    with database.begin() as session:
+        store.fence.bound_waits(session, limits.fence_wait_ms)
+        return settle(session, store, copy)
 
 
 def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:

@@ -12,7 +12,7 @@ from harness.core.policy import GiveUp, Policy, Retry, decide
 from harness.core.reason import Reason
 from harness.core.view import jsonable
 from harness.process.copy import Copy
-from harness.process.settle import settle
+from harness.process.settle import settle_alone
 from harness.process.spec import Limits
 from harness.store.database import Database, seconds_until
 from harness.store.inbox import InboxRow
@@ -23,7 +23,7 @@ from harness.store.store import Store
 KEPT_FAILURES = 100
 
 
-class _NotOurs(Exception):
+class NotOurs(Exception):
     """Rolls back a fence that was taken for a row that has gone on without this copy."""
 
 
@@ -45,24 +45,30 @@ def verdict(
     """
     try:
         with database.begin() as session:
-            if not store.fence.take(
-                session,
-                copy.key,
-                FenceState.WAITING,
-                relayed=copy.relayed,
-                digest=copy.arrival.digest,
-                wait_ms=limits.fence_wait_ms,
-            ):
-                return settle(session, store, copy)
-            row = None
-            if copy.generation is not None:
-                row = store.inbox.lock(session, copy.key, copy.generation)
-                if row is None:
-                    raise _NotOurs
+            row = own(session, store, copy, limits)
             return _record(session, store, copy, row, failure, policy, final, payload)
-    except _NotOurs:
-        with database.begin() as session:
-            return settle(session, store, copy)
+    except NotOurs:
+        return settle_alone(database, store, copy, limits)
+
+
+def own(session: Session, store: Store, copy: Copy, limits: Limits) -> InboxRow | None:
+    """Take the fence as `waiting` and, for a copy of the relay, its inbox row. NotOurs: roll back, and settle."""
+    taken = store.fence.take(
+        session,
+        copy.key,
+        FenceState.WAITING,
+        relayed=copy.relayed,
+        digest=copy.arrival.digest,
+        wait_ms=limits.fence_wait_ms,
+    )
+    if not taken:
+        raise NotOurs
+    if copy.generation is None:
+        return None
+    row = store.inbox.lock(session, copy.key, copy.generation)
+    if row is None:
+        raise NotOurs
+    return row
 
 
 def _record(

@@ -6,6 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from psycopg2.extensions import (
+    TRANSACTION_STATUS_IDLE,
+    TRANSACTION_STATUS_INERROR,
+    TRANSACTION_STATUS_INTRANS,
+)
 from sqlalchemy import func, literal, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -18,7 +23,8 @@ from harness.process.busy import is_lock_timeout
 from harness.process.copy import Copy, Job
 from harness.process.settle import settle
 from harness.process.spec import Limits
-from harness.store.database import Database, DatabaseAway, WorkSession, means_away, sqlstate
+from harness.store.database import Database, DatabaseAway, means_away, sqlstate
+from harness.store.guard import WorkSession
 from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
@@ -136,12 +142,21 @@ def _refuse_late(session: Session, copy: Copy, row: InboxRow | None, limits: Lim
     """Expired and too old, by the database's clock; asked only where the message gives cause to."""
     if copy.expires is not None and session.scalar(select(func.now() >= literal(copy.expires))):
         raise Failed(Failure(Kind.expired, "Expired", f"expired at {copy.expires.isoformat()} before it could run"))
-    if copy.sent_at is None or row is not None:
+    if copy.sent_at is None or (row is not None and row.generation != 0):
         return
     age = timedelta(seconds=limits.too_old)
-    if datetime.now(UTC) - copy.sent_at > age / 2 and session.scalar(select(func.now() - literal(copy.sent_at) > age)):
+    if row is not None:
+        # Put in from a late copy: its fence may have been pruned before that.
+        late = row.created_at - copy.sent_at > age
+    else:
+        late = datetime.now(UTC) - copy.sent_at > age / 2 and bool(session.scalar(_older(copy.sent_at, age)))
+    if late:
         text = f"sent at {copy.sent_at.isoformat()}: its fence may have been pruned since, so it cannot be told new"
         raise Failed(Failure(Kind.too_old, "TooOld", text))
+
+
+def _older(moment: datetime, age: timedelta) -> Any:
+    return select(func.now() - literal(moment) > age)
 
 
 def _job(copy: Copy, row: InboxRow | None) -> Job:
@@ -161,41 +176,43 @@ def _job(copy: Copy, row: InboxRow | None) -> Job:
 
 
 def _call(session: WorkSession, connection: Connection, handler: Handler, job: Job) -> Any:
-    # Kept by reference: a connection that has broken meanwhile refuses to be asked for it.
-    marks = connection.info
-    marks["at_work"] = True
+    raw: Any = connection.connection.dbapi_connection
+    raw.at_work, raw.ended = True, False
     try:
         result = handler(session, job)
         session.flush()
-        _still_open(connection)
+        _still_open(raw)
         return result
     except BaseException as error:
-        if _closed(connection):
-            raise LostAtWork(f"the connection was lost in the handler: {error!r}") from error
-        if means_away(_root(error)):
+        if raw.closed or _is_away(error, raw):
             raise LostAtWork(f"the database went away in the handler: {error!r}") from error
         raise Failed(error) from error
     finally:
-        marks.pop("at_work", None)
+        raw.at_work = False
 
 
-def _still_open(connection: Connection) -> None:
+def _is_away(error: BaseException, raw: Any) -> bool:
+    """Does the error say that *this* database is away? Handlers talk to others, too: that is a failed try."""
+    root = _root(error)
+    cursor = getattr(getattr(root, "orig", None), "cursor", None)
+    return means_away(root) and cursor is not None and cursor.connection is raw
+
+
+def _still_open(raw: Any) -> None:
     """COMMIT on a transaction that failed, or has ended already, would say yes and keep nothing."""
-    from psycopg2.extensions import TRANSACTION_STATUS_INERROR, TRANSACTION_STATUS_INTRANS
-
-    status = connection.connection.dbapi_connection.info.transaction_status  # type: ignore[union-attr]
-    if status == TRANSACTION_STATUS_INTRANS:
-        return
+    status = raw.info.transaction_status
     if status == TRANSACTION_STATUS_INERROR:
         raise TransactionRefused(
             "A statement of the handler failed and the handler went on: PostgreSQL has given up the whole transaction, "
             "so nothing of it can be committed. Let the exception through, or run the statement that may fail inside "
             "`with session.begin_nested():`."
         )
-    raise TransactionRefused(
-        "The handler ended the transaction that belongs to the harness (on the raw connection?). What it did before "
-        "is committed, the rest is not. Use the session as it is given, without commit or rollback."
-    )
+    if status != TRANSACTION_STATUS_INTRANS or raw.ended:
+        raise TransactionRefused(
+            "The transaction that belongs to the harness has ended while the handler ran: it was rolled back, by the "
+            "handler or after a flush that failed, and the handler went on. Nothing is committed. Let the exception "
+            "through, or use `with session.begin_nested():` for what may fail."
+        )
 
 
 def _root(error: BaseException | Failure) -> BaseException:
@@ -220,5 +237,9 @@ def _closed(connection: Connection) -> bool:
 def _close(session: WorkSession, connection: Connection) -> None:
     try:
         Session.close(session)
+        raw: Any = None if connection.invalidated else connection.connection.dbapi_connection
+        if raw is None or raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
+            # SQLAlchemy believes that the transaction is over: the next one to use the connection would go on in it.
+            connection.invalidate()
     except DBAPIError:
         connection.invalidate()

@@ -18,6 +18,8 @@ log = logging.getLogger("harness")
 Publish = Callable[[InboxRow], None]
 #: Seconds until a row whose queue does not exist is tried again.
 UNROUTABLE_DELAY = 15.0
+#: Seconds until the row at which publishing failed is tried again; the others go on at once.
+REFUSED_DELAY = 2.0
 
 
 class Unroutable(HarnessError):
@@ -67,7 +69,9 @@ class Relay:
                 log.warning("relay: %s", error)
                 self._release([row], delay=UNROUTABLE_DELAY, error=str(error))
             except Exception as error:
-                self._release(rows[index:], error=f"{type(error).__name__}: {error}"[:1000])
+                # This row stands back, in case that the fault is its own: else it would be the first again, for ever.
+                self._release([row], delay=REFUSED_DELAY, error=f"{type(error).__name__}: {error}"[:1000])
+                self._release(rows[index + 1 :], error=None)
                 raise
         if sent:
             self.events.emit(Relayed(sent, self.service))
@@ -92,7 +96,7 @@ class Relay:
             if found < self.batch:
                 stop.wait(self.poll)
 
-    def _release(self, rows: list[InboxRow], *, delay: float = 0.0, error: str) -> None:
+    def _release(self, rows: list[InboxRow], *, delay: float = 0.0, error: str | None) -> None:
         try:
             with self.database.begin() as session:
                 self.store.inbox.release(session, rows, delay=delay, error=error)

@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 from harness.core.errors import HarnessError
 from harness.core.message import Message
 from harness.core.signature import Signature
-from harness.store.database import Database, DatabaseAway, WorkSession
+from harness.store.database import Database, DatabaseAway
+from harness.store.guard import WorkSession
 
 #: Reads the arguments from a message: `(args, kwargs)`; raises what it likes.
 Decode = Callable[[Message], tuple[Sequence[Any], Mapping[str, Any]]]
@@ -59,12 +60,12 @@ def looking(database: Database) -> Iterator[Session]:
     with connection:
         session = WorkSession(bind=connection, expire_on_commit=False)
         session.execute(text(f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}s'"))
-        info = connection.info  # asked for now: a connection that has broken has none
-        info["at_work"] = True
+        raw: Any = connection.connection.dbapi_connection  # asked for now: a connection that has broken has none
+        raw.at_work = True
         try:
             yield session
         finally:
-            info.pop("at_work", None)
+            raw.at_work = False
             Session.close(session)
 
 

@@ -4,8 +4,9 @@ Start at `processed_jobs.Fence`: every outcome of every job begins there.
 """
 
 from harness.store.audit_log import Audit
-from harness.store.database import Database, DatabaseAway, WorkSession
+from harness.store.database import Database, DatabaseAway
 from harness.store.dead_letters import DeadLetters
+from harness.store.guard import WorkSession
 from harness.store.inbox import Inbox, InboxRow
 from harness.store.letter import Letter
 from harness.store.processed_jobs import Fence, FenceState, Key

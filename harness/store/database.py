@@ -1,48 +1,26 @@
-"""The connection to PostgreSQL: one engine per process, the guarded session of the work, and what "away" means."""
+"""The connection to PostgreSQL: one engine per process, and what "away" means."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from sqlalchemy import Engine, create_engine, event, func, literal, select
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
-from harness.core.errors import HarnessError, TransactionRefused
+from harness.core.errors import HarnessError
+from harness.store.guard import GuardedConnection
 
 #: SQLSTATE classes and codes that say "the server cannot serve now", not "this job is wrong": connection
 #: exceptions, operator intervention, insufficient resources, and a server that is read-only (a standby).
 AWAY_CLASSES = ("08", "57P", "53", "58")
 AWAY_CODES = ("25006", "25P03", "25P04")
 
-_ENDS_TRANSACTION = re.compile(
-    r"\s*(COMMIT|ROLLBACK(?!\s+(WORK\s+|TRANSACTION\s+)?TO\b)|BEGIN|START\s+TRANSACTION|END|ABORT|PREPARE\s+TRANSACTION)\b",
-    re.IGNORECASE,
-)
-_REFUSED = (
-    "The handler's transaction belongs to the harness: it commits the effects together with the fence, so the handler "
-    "may not {what}. Leave it out; to undo a part, use `with session.begin_nested():`, to undo all, raise an exception."
-)
-
 
 class DatabaseAway(HarnessError):
     """PostgreSQL could not be reached, or said that it cannot serve now. No try of the job is spent."""
-
-
-class WorkSession(Session):
-    """The session that a handler gets: the harness commits, rolls back and closes it, nobody else."""
-
-    def commit(self) -> NoReturn:
-        raise TransactionRefused(_REFUSED.format(what="commit"))
-
-    def rollback(self) -> NoReturn:
-        raise TransactionRefused(_REFUSED.format(what="roll back"))
-
-    def close(self) -> NoReturn:
-        raise TransactionRefused(_REFUSED.format(what="close the session"))
 
 
 def sqlstate(error: BaseException) -> str:
@@ -109,6 +87,7 @@ def _engine(url: Any, pool_size: int, connect_timeout: int) -> Engine:
         # which is cheaper than a ping before every job.
         pool_pre_ping=False,
         connect_args={
+            "connection_factory": GuardedConnection,
             "connect_timeout": connect_timeout,
             "keepalives_idle": 10,
             "keepalives_interval": 5,
@@ -117,8 +96,6 @@ def _engine(url: Any, pool_size: int, connect_timeout: int) -> Engine:
         },
     )
     event.listen(engine, "connect", _remember_lock_timeout)
-    event.listen(engine, "before_cursor_execute", _refuse_transaction_statements)
-    event.listen(engine, "commit", _refuse_commit)
     return engine
 
 
@@ -127,19 +104,6 @@ def _remember_lock_timeout(dbapi_connection: Any, record: Any) -> None:
         cursor.execute("SHOW lock_timeout")
         record.info["lock_timeout"] = cursor.fetchone()[0]
     dbapi_connection.rollback()
-
-
-def _refuse_commit(connection: Connection) -> None:
-    """The way round the session: `session.connection().commit()`."""
-    if connection.info.get("at_work"):
-        raise TransactionRefused(_REFUSED.format(what="commit its connection"))
-
-
-def _refuse_transaction_statements(
-    connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
-) -> None:
-    if connection.info.get("at_work") and _ENDS_TRANSACTION.match(statement):
-        raise TransactionRefused(_REFUSED.format(what=f"send {statement.strip()[:40]!r}"))
 
 
 def seconds_until(session: Session, moment: datetime) -> float:

@@ -12,6 +12,8 @@ log = logging.getLogger("harness")
 
 #: Seconds until a record that failed is tried again.
 AGAIN = 2.0
+#: After so many failures the headers are recorded as text.
+PLAIN_AFTER = 3
 
 
 class Recorder:
@@ -26,14 +28,9 @@ class Recorder:
         done: Callable[[Reply], None],
         id_: str,
     ) -> None:
-        self.consumer, self.wire, self.failure, self.task, self.done, self.id = (
-            consumer,
-            wire,
-            failure,
-            task,
-            done,
-            id_,
-        )
+        self.consumer, self.wire, self.failure = consumer, wire, failure
+        self.task, self.done, self.id = task, done, id_
+        self.deaths = 0
 
     def submit(self) -> None:
         """Hand it to the pool from the event loop: here we may be inside a callback of the pool itself."""
@@ -51,13 +48,19 @@ class Recorder:
             acquire(self.execute_using_pool, self.consumer.pool)
 
     def execute_using_pool(self, pool: Any) -> None:
-        pool.apply_async(
-            record_message,
-            args=(self.wire, self.failure, self.task),
-            callback=self._on_reply,
-            error_callback=self._on_death,
-            correlation_id=self.id,
-        )
+        try:
+            pool.apply_async(
+                record_message,
+                args=(self.wire, self.failure, self.task),
+                callback=self._on_reply,
+                error_callback=self._on_death,
+                correlation_id=self.id,
+            )
+        except Exception as error:
+            release = getattr(self.consumer.controller, "_quick_release", None)
+            if release is not None:
+                release()
+            self._on_death(error)
 
     def _on_reply(self, failed__retval__runtime: Any, **_: Any) -> None:
         reply = failed__retval__runtime[1]
@@ -70,6 +73,10 @@ class Recorder:
         log.error(
             "recording the outcome of %s failed (%s); the message is held and it is tried again",
             self.id,
-            exc_info,
+            str(exc_info)[:1000],
         )
+        self.deaths += 1
+        if self.deaths == PLAIN_AFTER:
+            # What can't be written is in the envelope, most likely: as text it can, and the body is whole all the same.
+            self.wire = self.wire.with_plain_headers()
         self._later(AGAIN)

@@ -36,6 +36,7 @@ class JobRequest(Request):  # type: ignore[misc]
         self._consumer = consumer
         self._decoded_body = self.body if options.get("decoded") else None
         self._terminated: str | None = None
+        self._accepting = False
 
     def wire(self, revoked: str | None = None) -> Wire:
         """The exact message."""
@@ -44,9 +45,22 @@ class JobRequest(Request):  # type: ignore[misc]
         return wire_of(self.message, queue, self.hostname, revoked=revoked, head=head)
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
+        try:
+            result = self._submit(pool)
+        except Exception as error:
+            # It can't be pickled, for example: the slot is given back and the evidence is written.
+            release = getattr(self._consumer.controller, "_quick_release", None)
+            if release is not None:
+                release()
+            self._record(Failure(Kind.undecodable, type(error).__name__, f"it can't be handed to a process: {error}"))
+            return None
+        self._apply_result = _weakly(result)
+        return result
+
+    def _submit(self, pool: Any) -> Any:
         soft, hard = self.task.soft_time_limit, self.task.time_limit
         own_hard, own_soft = self.time_limits
-        result = pool.apply_async(
+        return pool.apply_async(
             trace_job,
             args=(self.type, self.id, self.request_dict, self.wire(self._revoked_how()), self._decoded_body),
             accept_callback=self.on_accepted,
@@ -57,8 +71,18 @@ class JobRequest(Request):  # type: ignore[misc]
             timeout=own_hard or hard,
             correlation_id=self.id,
         )
-        self._apply_result = _weakly(result)
-        return result
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        """Celery acknowledges here where `acks_late` is off: a job is acknowledged on the proof of its outcome only."""
+        self._accepting = True
+        try:
+            super().on_accepted(pid, time_accepted)
+        finally:
+            self._accepting = False
+
+    def acknowledge(self) -> None:
+        if not self._accepting:
+            super().acknowledge()
 
     def revoked(self) -> bool:
         """Celery asks before it runs: a revoked job goes to the child all the same, which writes the evidence."""

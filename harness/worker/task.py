@@ -17,7 +17,7 @@ from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.process.copy import Job
 from harness.process.spec import JobSpec
-from harness.store.database import WorkSession
+from harness.store.guard import WorkSession
 from harness.worker import eager
 from harness.worker.harness import Harness
 from harness.worker.trace import Delivery

@@ -1,7 +1,7 @@
 """A Celery message as the harness sees it, and the headers that the relay adds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +43,16 @@ class Wire:
     marks: dict[str, str] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict)
 
+    def with_plain_headers(self) -> "Wire":
+        """The same message with its envelope as text, where PostgreSQL or pickle refuses what is in it."""
+        message = self.message
+        headers = {name: message.headers[name] for name in ("task", "id") if isinstance(message.headers.get(name), str)}
+        try:
+            text = bounded(repr((message.headers, message.properties)), 10_000)
+        except Exception as error:
+            text = f"headers can't be shown: {error!r}"
+        return replace(self, head={}, message=replace(message, headers={**headers, "harness_raw": text}, properties={}))
+
     def says(self, name: str) -> Any:
         """What the message says for `name`: in its headers or, by protocol 1, in its body. None for nothing."""
         return self.head[name] if name in self.head else self.message.headers.get(name)
@@ -70,7 +80,7 @@ def wire_of(
             for key, value in properties.items()
             if key not in ("delivery_info", "delivery_tag", "body_encoding")
         },
-        queue=queue,
+        queue=bounded(queue, 255),
     )
     marks = {key: headers[key] for key in RELAY_HEADERS if key in headers}
     redelivered = bool(info.get("redelivered") or headers.get("redelivered"))
@@ -151,4 +161,4 @@ def _number(value: str | None) -> int | None:
 
 
 def _small(value: Any) -> int:
-    return value if isinstance(value, int) and -32_768 <= value <= 32_767 else 0
+    return value if type(value) is int and -32_768 <= value <= 32_767 else 0

@@ -245,3 +245,9 @@ if os.environ.get("TEST_NEW_RELEASE"):
     @harness.job(name="new", consumer="new-stable-name", policy=quick)
     def new(session: Session, job: Job) -> None:
         effect(session, job)
+
+
+@harness.job(name="early", policy=quick, acks_late=False)
+def early(session: Session, job: Job, pause: float) -> None:
+    effect(session, job)
+    time.sleep(pause)

@@ -121,12 +121,59 @@ def test_the_session_refuses_to_end_the_transaction(app: Celery, rows: Callable[
         with pytest.raises(Exception, match="division"):
             session.execute(text("SELECT 1/0"))
 
-    for handler in (commit, rollback, close, statement, connection, swallowed):
+    def reset(session: Session) -> None:
+        session.execute(text("INSERT INTO effects VALUES ('x', 1)"))
+        session.reset()
+
+    def invalidate(session: Session) -> None:
+        session.invalidate()
+
+    def behind_a_comment(session: Session) -> None:
+        session.execute(text("/* x */ ROLLBACK AND CHAIN"))
+
+    def among_others(session: Session) -> None:
+        session.execute(text("SELECT 1; COMMIT; BEGIN"))
+
+    def base_class(session: Session) -> None:
+        Session.rollback(session)
+        session.execute(text("INSERT INTO effects VALUES ('x', 1)"))
+
+    def transaction(session: Session) -> None:
+        session.get_transaction().rollback()  # type: ignore[union-attr]
+        session.execute(text("INSERT INTO effects VALUES ('x', 1)"))
+
+    def driver_commit(session: Session) -> None:
+        session.execute(text("INSERT INTO effects VALUES ('x', 1)"))
+        session.connection().connection.dbapi_connection.commit()  # type: ignore[union-attr]
+
+    def driver_statement(session: Session) -> None:
+        session.connection().connection.cursor().execute("COMMIT")
+
+    def driver_rollback(session: Session) -> None:
+        session.connection().connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+        session.execute(text("INSERT INTO effects VALUES ('x', 1)"))
+
+    handlers = (commit, rollback, close, statement, connection, swallowed, reset, invalidate, behind_a_comment)
+    handlers += (among_others, base_class, transaction, driver_commit, driver_statement, driver_rollback)
+    for handler in handlers:
         job = Harness.of(app).job(name=handler.__name__, shared=False)(handler)
         with pytest.raises(TransactionRefused):
             job.apply(throw=True)
-    assert rows("effects") == []
-    assert rows("core.processed_jobs") == []
+        assert rows("effects") == [], handler.__name__
+        assert rows("core.processed_jobs") == [], handler.__name__
+
+
+def test_what_only_looks_like_the_end_of_a_transaction_is_fine(app: Celery, rows: Callable[[str], list[Any]]) -> None:
+    @Harness.of(app).job(name="looks_like", shared=False)
+    def looks_like(session: Session) -> None:
+        session.execute(text("DO $$ BEGIN PERFORM 1; END $$"))
+        session.execute(text("SELECT 1 AS commit, 'COMMIT'"))
+        session.execute(text("SAVEPOINT a"))
+        session.execute(text("ROLLBACK TO SAVEPOINT a"))
+        session.execute(text("INSERT INTO effects VALUES ('kept', 1)"))
+
+    looks_like.apply(throw=True)
+    assert len(rows("effects")) == 1
 
 
 def test_savepoints_are_fine(app: Celery, rows: Callable[[str], list[Any]]) -> None:

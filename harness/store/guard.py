@@ -1,0 +1,91 @@
+"""The handler's transaction is the harness's: what a handler gets refuses to end it, down to the driver.
+
+Effects that are committed before or after the fence's transaction are effects without a fence.
+"""
+
+import re
+from typing import Any, NoReturn
+
+from psycopg2.extensions import connection as PgConnection
+from psycopg2.extensions import cursor as PgCursor
+from sqlalchemy.orm import Session
+
+from harness.core.errors import TransactionRefused
+
+_GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_ROLLBACK = r"ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
+#: What ends a transaction or begins another one: as the first statement of a text, or (but for BEGIN and END, which
+#: PL/pgSQL has too) as a later one.
+_ENDS = re.compile(
+    rf"^{_GAP}(?:COMMIT|{_ROLLBACK}|BEGIN|START\s+TRANSACTION|END|ABORT|PREPARE\s+TRANSACTION)\b"
+    rf"|;{_GAP}(?:COMMIT|{_ROLLBACK})\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def refuse(what: str) -> NoReturn:
+    """Raise TransactionRefused, which says what to do instead."""
+    raise TransactionRefused(
+        "The handler's transaction belongs to the harness: it commits the effects together with the fence, so the "
+        f"handler may not {what}. Leave it out; to undo a part, use `with session.begin_nested():`, to undo all, raise "
+        "an exception."
+    )
+
+
+class WorkSession(Session):
+    """The session that a handler gets: the harness commits, rolls back and closes it, nobody else."""
+
+    def commit(self) -> NoReturn:
+        refuse("commit")
+
+    def rollback(self) -> NoReturn:
+        refuse("roll back")
+
+    def close(self) -> NoReturn:
+        refuse("close the session")
+
+    def reset(self) -> NoReturn:
+        refuse("reset the session")
+
+    def invalidate(self) -> NoReturn:
+        refuse("invalidate the session")
+
+    def prepare(self) -> NoReturn:
+        refuse("prepare a two-phase commit")
+
+
+class GuardedCursor(PgCursor):
+    """Refuses the SQL that ends a transaction, while a handler is at work."""
+
+    def execute(self, query: Any, vars: Any = None) -> None:
+        connection: Any = self.connection
+        if connection.at_work and _ENDS.search(query if isinstance(query, str) else _text(query, self)):
+            refuse(f"send {_text(query, self).strip()[:60]!r}")
+        super().execute(query, vars)
+
+
+class GuardedConnection(PgConnection):
+    """`at_work`: a handler is running. `ended`: the transaction was rolled back meanwhile, and the fence with it."""
+
+    at_work = False
+    ended = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = GuardedCursor
+
+    def commit(self) -> None:
+        if self.at_work:
+            refuse("commit its connection")
+        super().commit()
+
+    def rollback(self) -> None:
+        # SQLAlchemy rolls back by itself after a failed flush: no wish of the handler, but the end all the same.
+        self.ended = True
+        super().rollback()
+
+
+def _text(query: Any, cursor: Any) -> str:
+    if isinstance(query, str):
+        return query
+    return query.decode(errors="replace") if isinstance(query, bytes) else str(query.as_string(cursor))
