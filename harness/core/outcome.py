@@ -8,9 +8,10 @@ from harness.core.reason import Reason
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The handler's work and the fence are committed. `result` is what the handler returned."""
+    """The handler's work and the fence are committed, at the try `attempt`. `result` is what the handler returned."""
 
     result: object = None
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import fields
 from harness.core import events
 from harness.core.events import Event
 
-log = logging.getLogger("harness")
+log = logging.getLogger("harness.events")
 
 _NAMES: dict[type[Event], tuple[str, int]] = {
     events.JobCompleted: ("completed", logging.INFO),

@@ -1,8 +1,12 @@
 """Sentry: one event per dead letter, tagged and grouped by its fingerprint; none for a retry."""
 
 import sentry_sdk
+from sentry_sdk.integrations.logging import ignore_logger
 
 from harness.core.events import Event, JobDead
+
+# The log's line of a dead letter is an error: without this it would be a second event.
+ignore_logger("harness.events")
 
 
 def report(event: Event) -> None:

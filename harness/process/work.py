@@ -116,7 +116,7 @@ def _transaction(
         if means_away(error) or _closed(connection):
             raise DatabaseAway(f"the answer to COMMIT was lost: {error}") from error
         raise Failed(error) from error
-    return Completed(result)
+    return Completed(result, row.attempts + 1 if row else 1)
 
 
 def _take(session: Session, store: Store, copy: Copy, limits: Limits) -> tuple[bool, InboxRow | None]:
@@ -185,7 +185,7 @@ def _call(session: WorkSession, connection: Connection, handler: Handler, job: J
         return result
     except BaseException as error:
         if raw.closed or _is_away(error, raw):
-            raise LostAtWork(f"the database went away in the handler: {error!r}") from error
+            raise LostAtWork(f"the database went away in the handler ({type(error).__name__})") from error
         raise Failed(error) from error
     finally:
         raw.at_work = False

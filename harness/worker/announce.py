@@ -25,8 +25,8 @@ def outcome(harness: "Harness", copy: Copy, result: Outcome, seconds: float) -> 
 
 def _event(result: Outcome, who: dict[str, Any], seconds: float) -> events.JobEvent:
     match result:
-        case Completed():
-            return events.JobCompleted(**who, seconds=seconds)
+        case Completed(_, attempt):
+            return events.JobCompleted(**who, attempt=attempt, seconds=seconds)
         case Duplicate():
             return events.JobDuplicate(**who)
         case Stale():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from celery import bootsteps, signals
 
 from harness.core.errors import ConfigError
-from harness.worker import check, relaying
+from harness.worker import check, quiet, relaying
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -51,6 +51,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         from harness.worker.harness import Harness
 
         self.harness = Harness.of(worker.app)
+        quiet.install()
         try:
             check.at_start(self.harness)
         except ConfigError as error:

@@ -80,6 +80,8 @@ class JobTask(Task):  # type: ignore[misc]
             cls.acks_late = Task.acks_late
             cls.throws = Task.throws
             return
+        # Also where the project narrows it: a retry must not be reported, a dead letter not twice.
+        cls.throws = JobTask.throws
         function = getattr(cls, "__wrapped__", cls.run)
         bound = (
             getattr(cls, "run", None) is not None

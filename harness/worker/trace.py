@@ -26,6 +26,7 @@ from harness.core.message import digest
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
 from harness.core.payload import wrong_shape
 from harness.core.policy import Policy
+from harness.core.text import bounded
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
 from harness.worker import announce
@@ -219,7 +220,7 @@ def _said(outcome: Outcome, error: BaseException | None) -> Reply:
 
 def _line(error: BaseException | None, failure: Failure) -> str:
     try:
-        return repr(error) if error is not None else f"{failure.error_type}({failure.message!r})"
+        return bounded(repr(error) if error is not None else f"{failure.error_type}({failure.message!r})", 1024)
     except Exception:
         return failure.error_type
 

@@ -234,6 +234,11 @@ def race(session: Session, job: Job, pause: float, switch: str = "") -> None:
         raise ValueError("the first copy fails its last try")
 
 
+if os.environ.get("OBSERVED"):
+    from tests.worker import observed
+
+    observed.install(app, harness)
+
 if os.environ.get("FAILPOINTS"):
     from tests.worker import failpoints
 
