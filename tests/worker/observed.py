@@ -78,7 +78,7 @@ def install(app: Celery, harness: Harness) -> None:
     def returns(session: Session, job: Job, secret: str) -> str:
         return secret
 
-    @harness.job(name="leaks")
+    @harness.job(name="leaks", throws=(KeyError,))
     def leaks(session: Session, job: Job, secret: str, kind: str = "error") -> None:
         if kind == "permanent":
             raise Permanent(f"no account {secret}")

@@ -102,6 +102,7 @@ def test_sentry_has_one_event_per_dead_letter(
             ("later", {}),
             ("celery_retry", {}),
             ("echo", {}),
+            ("leaks", {"secret": "s", "kind": "permanent"}),
             ("credit", {"points": -1}),
             ("raises", {"what": "system_exit"}),
             ("raises", {"what": "ignore"}),
@@ -119,7 +120,7 @@ def test_sentry_has_one_event_per_dead_letter(
     for job_id in (*ends, undecodable):
         until(lambda job_id=job_id: state.settled(job_id), 60, f"{job_id} settled")
     letters = {letter.job_id: letter for letter in state.letters()}
-    assert len(letters) == 10
+    assert len(letters) == 11
     until(lambda: len(events_in(sentry)) >= len(letters), 10, "the events")
     events = events_in(sentry)
     said = [(event.get("tags"), event.get("logger"), event.get("logentry"), event.get("message")) for event in events]

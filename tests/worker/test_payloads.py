@@ -11,7 +11,9 @@ import pytest
 from celery import Celery
 
 from harness import Harness
+from harness.core.message import Message
 from harness.replay import replay_many
+from harness.store.inbox import Arrival
 from harness.store.store import Store
 from harness.worker.relaying import relay_of
 from tests.worker.running import State, Worker, until
@@ -165,6 +167,26 @@ def test_a_second_letter_has_the_same_bytes(wires: Wires, state: State, here: Ha
         assert exact(letter) == (raw.body, raw.content_type, raw.content_encoding, raw.headers), job_id
         assert state.inbox(job_id) is None
     wires.empty()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("broker_url", ["rabbitmq"], indirect=True)
+def test_a_message_that_cannot_travel_holds_up_no_other(wires: Wires, here: Harness, state: State) -> None:
+    """A row from a transactional enqueue or another broker may have a header for which AMQP has no form."""
+    wires.send(Raw(b"declares the queue"))
+    store = Store.of("core")
+    for job_id, header in (("first", 1), ("poison", 2**70), ("last", 2)):
+        message = Message(body(), JSON, "utf-8", {"task": "echo", "id": job_id, "x": header}, {}, "jobs")
+        with here.database.begin() as session:
+            store.inbox.add(session, Arrival("tests", "tests/echo", "echo", job_id, message))
+    relay = relay_of(here)
+    relay.step()
+    relay.publish.close()
+    taken = [raw.headers["id"] for _ in range(3) if (raw := wires.take()) and "id" in raw.headers]
+    assert taken == ["first", "last"]
+    row = state.inbox("poison")
+    assert "no form" in row.relay_error
+    assert row.leased_until is not None
 
 
 def test_the_view_of_a_payload_is_readable(
