@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from harness.store.store import Store
 from tests.conftest import BROKERS
 from tests.services import Servers
 from tests.worker.running import State, Worker, client, until
-from tests.worker.wires import Raw, Wires, body
+from tests.worker.wires import JSON, Raw, Wires, body
 
 UNDECODABLE, INVALID = "undecodable", "invalid_payload"
 #: What a job named in its headers can still have wrong with it, and the reason of its letter.
@@ -281,6 +282,50 @@ def test_an_eta_in_the_far_future_waits_in_the_inbox(place: Place) -> None:
         assert place.state.fence(raw.headers["id"]) == "waiting"
     place.goes_on()
     assert all(place.state.inbox(raw.headers["id"]) for raw in sent)
+
+
+def test_what_is_no_message_at_all(place: Place) -> None:
+    """On a Redis-protocol broker anybody can push anything onto the list of a queue."""
+    if place.wires.amqp:
+        return  # there the protocol sees to it
+    tag = iter(range(1, 100))
+
+    def envelope(**changes: Any) -> bytes:
+        where = {"exchange": "", "routing_key": "jobs"}
+        properties = {"body_encoding": "base64", "delivery_tag": f"tag{next(tag)}", "delivery_info": where}
+        whole: dict[str, Any] = {
+            "body": b64encode(body()).decode(),
+            "content-type": JSON,
+            "content-encoding": "utf-8",
+            "headers": {"task": "credit", "id": "enveloped"},
+            "properties": properties | changes.pop("properties", {}),
+        } | changes
+        return json.dumps({key: value for key, value in whole.items() if value is not ...}).encode()
+
+    items = {
+        "not JSON": b"<order/>",
+        "not UTF-8": b"\xff\xfe\x00",
+        "empty": b"",
+        "a number": b"17",
+        "an object of somebody else": b'{"order": 17}',
+        "no properties": envelope(properties={}).replace(b'"properties"', b'"none"'),
+        "no delivery tag": envelope(properties={"delivery_tag": None}),
+        "delivery_info a list": envelope(properties={"delivery_info": []}),
+        "headers a list": envelope(headers=["task", "credit"]),
+        "headers a text": envelope(headers="task"),
+        "a type that nobody knows": envelope(headers={"x": {"__type__": "order", "__value__": 1}}),
+        "body no base64": envelope(body="***"),
+        "body a number": envelope(body=17),
+        "no body": envelope(body=...),
+        "content type a list": envelope(**{"content-type": ["a"]}),
+    }
+    for item in items.values():
+        place.wires.channel.client.lpush("jobs", item)
+    for name, item in items.items():
+        job_id = "sha256:" + sha256(item).hexdigest()
+        letter = until(lambda job_id=job_id: place.state.letter(job_id), 30, f"letter of {name}")
+        assert (letter.reason, bytes(letter.body), letter.queue) == (UNDECODABLE, item, "jobs"), name
+    place.goes_on()
 
 
 def come_due(state: State, job_id: str) -> None:

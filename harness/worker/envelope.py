@@ -1,0 +1,69 @@
+"""In the parent, on Redis-protocol brokers: what lies in a queue's list and is no message of kombu's.
+
+Anybody can push anything onto a list. kombu has taken it off by the time it finds that it can't read it, and ends the
+worker over some of it. Here it becomes a message whose body is what was found, which is recorded like any other.
+"""
+
+import base64
+import json
+from typing import Any
+from uuid import uuid4
+
+from kombu.utils.json import loads
+
+
+def take_anything(channel: Any) -> None:
+    """Let `channel` deliver what it cannot read as a message without headers."""
+    if not hasattr(channel, "_brpop_read"):
+        return
+    client, sep = channel.client, channel.sep
+    usual = client.parse_response
+
+    def parse_response(connection: Any, command: Any, **options: Any) -> Any:
+        reply = usual(connection, command, **options)
+        if command != "BRPOP" or not reply:
+            return reply
+        key, item = reply
+        if _is_readable(item):
+            return reply
+        name = key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
+        return key, _wrapped(item, name.rsplit(sep, 1)[0])
+
+    client.parse_response = parse_response
+
+
+def _is_readable(item: bytes | str) -> bool:
+    try:
+        envelope = loads(item)
+        properties = envelope["properties"]
+        where = properties["delivery_info"]
+        texts = (envelope["body"], properties["delivery_tag"], where["exchange"], where["routing_key"])
+        named = (envelope.get("content-type"), envelope.get("content-encoding"))
+        if properties.get("body_encoding") == "base64":
+            base64.b64decode(envelope["body"], validate=True)
+        return (
+            all(isinstance(text, str) for text in texts)
+            and all(isinstance(name, str | None) for name in named)
+            and isinstance(envelope.get("headers"), dict | None)
+        )
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return False
+
+
+def _wrapped(item: bytes | str, queue: str) -> bytes:
+    data = item if isinstance(item, bytes) else item.encode("utf-8", "surrogatepass")
+    properties = {
+        "body_encoding": "base64",
+        "delivery_tag": str(uuid4()),
+        "delivery_mode": 2,
+        "delivery_info": {"exchange": "", "routing_key": queue},
+        "priority": 0,
+    }
+    envelope = {
+        "body": base64.b64encode(data).decode("ascii"),
+        "content-type": "application/data",
+        "content-encoding": "binary",
+        "headers": {},
+        "properties": properties,
+    }
+    return json.dumps(envelope).encode("ascii")
