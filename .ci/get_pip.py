@@ -1,7 +1,7 @@
 """Put pip into a virtual environment that was made without it (Debian's python3 has no ensurepip).
 
-Usage: PYTHON-OF-THE-ENVIRONMENT .ci/get_pip.py. Standard library only. The index is the one that pip would use by
-its environment variables (PIP_INDEX_URL), else PyPI; the file's digest is checked against the index.
+Usage: PYTHON-OF-THE-ENVIRONMENT .ci/get_pip.py. Standard library only. PIP_INDEX_URL names the index;
+the file's digest is checked against it.
 """
 
 import hashlib
@@ -40,7 +40,10 @@ def newest(index: str) -> tuple[str, str, str]:
 
 def main() -> None:
     """Download pip and let it install itself."""
-    name, url, digest = newest(os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple"))
+    index = os.environ.get("PIP_INDEX_URL")
+    if not index:
+        sys.exit("setup: PIP_INDEX_URL is not set, so there is no index to get pip from")
+    name, url, digest = newest(index)
     wheel = fetch(url)
     if hashlib.sha256(wheel).hexdigest() != digest:
         sys.exit(f"{url} is not what the index says it is")
