@@ -23,14 +23,11 @@ from harness.process.busy import is_lock_timeout
 from harness.process.copy import Copy, Job
 from harness.process.settle import settle
 from harness.process.spec import Limits
-from harness.store.database import Database, DatabaseAway, means_away, sqlstate
+from harness.store.database import AT_ONCE, Database, DatabaseAway, means_away, sqlstate
 from harness.store.guard import WorkSession
 from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
-
-#: serialization_failure and deadlock_detected: PostgreSQL asks for nothing but another try.
-AT_ONCE = ("40001", "40P01")
 
 Handler = Callable[[Session, Job], Any]
 #: Turns a handler's result into bytes, where someone may still ask for it.

@@ -17,6 +17,11 @@ from harness.store.guard import GuardedConnection
 #: exceptions, operator intervention, insufficient resources, and a server that is read-only (a standby).
 AWAY_CLASSES = ("08", "57P", "53", "58")
 AWAY_CODES = ("25006", "25P03", "25P04")
+#: serialization_failure and deadlock_detected: PostgreSQL asks for nothing but another try.
+AT_ONCE = ("40001", "40P01")
+
+#: Of the harness's own transactions, whatever the database's default: they look again after a lock was waited for.
+OWN_ISOLATION = "READ COMMITTED"
 
 
 class DatabaseAway(HarnessError):
@@ -66,13 +71,17 @@ class Database:
     def begin(self) -> Iterator[Session]:
         """A transaction of the harness's own: committed at the end, rolled back on an exception.
 
-        Raises DatabaseAway when PostgreSQL cannot be reached or cannot serve.
+        Raises DatabaseAway when PostgreSQL cannot be reached, cannot serve, or wants the transaction tried again.
         """
         try:
-            with Session(self.engine, expire_on_commit=False) as session, session.begin():
-                yield session
+            with self.engine.connect() as connection:
+                if connection.dialect.default_isolation_level != OWN_ISOLATION:
+                    # In the text of BEGIN: it costs no round trip. The handler's transaction keeps the user's default.
+                    connection.execution_options(isolation_level=OWN_ISOLATION)
+                with Session(connection, expire_on_commit=False) as session, session.begin():
+                    yield session
         except DBAPIError as error:
-            if means_away(error):
+            if means_away(error) or sqlstate(error) in AT_ONCE:
                 raise DatabaseAway(str(error.orig or error)) from error
             raise
 

@@ -73,10 +73,18 @@ class Recorder:
         log.error(
             "recording the outcome of %s failed (%s); the message is held and it is tried again",
             self.id,
-            str(exc_info)[:1000],
+            _named(exc_info),
         )
         self.deaths += 1
         if self.deaths == PLAIN_AFTER:
             # What can't be written is in the envelope, most likely: as text it can, and the body is whole all the same.
             self.wire = self.wire.with_plain_headers()
         self._later(AGAIN)
+
+
+def _named(failed: Any) -> str:
+    """The type of what went wrong and where; not its text, which may quote the message."""
+    error = getattr(failed, "exception", failed)
+    kind = type(getattr(error, "exc", error)).__name__
+    frames = [line.strip() for line in str(getattr(failed, "traceback", "")).splitlines() if line.startswith("  File ")]
+    return f"{kind}, {frames[-1]}" if frames else kind
