@@ -1,5 +1,6 @@
 """In the parent: the consumer. What Celery would drop with a log line goes to a child that writes the evidence."""
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,23 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 
         return on_task_received
 
+    def on_connection_error_after_connected(self, exc: BaseException) -> None:
+        """Celery closes the broken connection; what goes wrong in that must not end the worker.
+
+        kombu's Redis transport wants to hand back unacknowledged messages then, over a connection that is no more, and
+        raises an AttributeError. The broker hands them back itself, when their visibility time-out is over.
+        """
+        if self.connection is not None:
+            self.connection.close = _close_anyway(self.connection.close)
+        super().on_connection_error_after_connected(exc)
+
+    def call_soon_ack(self, p: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Celery's way to acknowledge or hand back; a channel that is no more must not end the worker.
+
+        Its message is with the broker again, and will be a duplicate.
+        """
+        return super().call_soon_ack(_on_a_channel(p), *args, **kwargs)
+
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
         name = _head(message).get("task", message.headers.get("task"))
         if not isinstance(name, str):
@@ -75,9 +93,9 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 
         def done(reply: Reply) -> None:
             if reply.outcome == "unrecorded":
-                message.reject_log_error(log, self.connection_errors, requeue=True)
+                self.call_soon_ack(message.reject_log_error, log, self.connection_errors, requeue=True)
             else:
-                message.ack_log_error(log, self.connection_errors)
+                self.call_soon_ack(message.ack_log_error, log, self.connection_errors)
 
         Recorder(self, wire, failure, task if isinstance(task, str) else None, done, str(message.delivery_tag)).submit()
 
@@ -99,3 +117,26 @@ def _head(message: Any) -> dict[str, Any]:
     """What the body of a protocol 1 message says; empty for others, and for what Celery could not decode."""
     payload = getattr(message, "_decoded_cache", None)
     return payload if isinstance(payload, dict) and "task" in payload and "task" not in message.headers else {}
+
+
+def _close_anyway(close: Callable[[], None]) -> Callable[[], None]:
+    def close_anyway() -> None:
+        try:
+            close()
+        except Exception as error:
+            log.warning("the broken connection to the broker was not closed in good order: %r", error)
+
+    return close_anyway
+
+
+def _on_a_channel(verb: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(verb)
+    def on_a_channel(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return verb(*args, **kwargs)
+        except AttributeError as error:  # what kombu's Redis transport has for a closed channel
+            log.warning("a message could not be acknowledged, its connection is gone; it comes again: %r", error)
+
+    # By name and owner, Celery's pool tells at shutdown which callbacks still have to run.
+    on_a_channel.__self__ = getattr(verb, "__self__", None)  # type: ignore[attr-defined]
+    return on_a_channel

@@ -116,6 +116,24 @@ def test_broker_away_while_a_retry_is_due(start_on: Start, own_broker: Service, 
     sender.close()
 
 
+def test_broker_lost_during_the_work(start_on: Start, own_broker: Service, database: str, state: State) -> None:
+    worker = start_on(own_broker.url, database)
+    sender = client(own_broker.url)
+    job_id, after = uuid4().hex, uuid4().hex
+    sender.send_task("credit", kwargs={"pause": 2.0}, task_id=job_id)
+    at_work = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%INTO ledger%'"
+    until(lambda: state.sql(at_work), 20, "the job is at work")
+    own_broker.kill()
+    until(lambda: state.fence(job_id) == "done", 20, "the work ends without the broker")
+    until(lambda: worker.has_logged("Connection to broker lost"), 20, "the worker has noticed")
+    own_broker.start()
+    sender.send_task("credit", task_id=after)
+    until(lambda: state.settled(after), 60, "the next job runs")
+    assert worker.alive
+    assert (state.fence(job_id), state.effects(job_id)) == ("done", 1)
+    sender.close()
+
+
 @pytest.fixture
 def proxy(database: str) -> Iterator[Proxy]:
     made = Proxy(database)
