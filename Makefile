@@ -1,8 +1,11 @@
 # Everything runs in .venv, which `make setup` builds and every other target brings up to date first.
 #   PYTHON=python3.12 make setup     another Python (3.11 or newer)
+#   make test JOBS=0                 one test after the other, for instance on servers of your own
 
 PYTHON ?= python3
 VENV := .venv
+# The tests wait more than they compute, so more of them than there are cores run side by side.
+JOBS ?= 4
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -18,7 +21,7 @@ demo: $(READY) ## A real job with duplicates, failures and a killed worker, from
 	$(BIN)/python examples/demo.py
 
 test: $(READY) ## The whole suite, on real PostgreSQL, Redis protocol and (if installed) RabbitMQ
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(READY) ## Style, types, and the direction of imports
 	$(BIN)/ruff check .

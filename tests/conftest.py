@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,9 @@ NOT_RUN = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rabbitmq: needs RabbitMQ (marked by the fixtures)")
     config.addinivalue_line("markers", "redis: runs on a Redis-protocol broker (marked by the fixtures)")
+    given = [name for name in ("HARNESS_TEST_REDIS_URL", "RABBITMQ_URL") if name in os.environ]
+    if given and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError(f"{' and '.join(given)}: one server can't serve tests side by side: make test JOBS=0")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -49,8 +53,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if os.environ.get("CI") == "true":
         raise pytest.UsageError(message)
     config.stash[NOT_RUN] = message
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["not_run"] = message
     config.hook.pytest_deselected(items=[item for item in items if item not in without])
     items[:] = without
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Side by side, the tests are collected by pytest-xdist's workers; the last line is the controller's."""
+    if message := getattr(node, "workeroutput", {}).get("not_run"):
+        node.config.stash[NOT_RUN] = message
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -45,7 +45,11 @@ FILTERS: list[tuple[tuple[str, ...], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), FILTERS, ids=lambda value: " ".join(map(str, value)) or "none")
+def _named(value: tuple[str, ...] | set[str]) -> str:
+    return " ".join(sorted(value) if isinstance(value, set) else value) or "none"
+
+
+@pytest.mark.parametrize(("words", "expected"), FILTERS, ids=_named)
 def test_filters(place: Place, shell: Shell, words: tuple[str, ...], expected: set[str]) -> None:
     old = place.dead("a")
     place.dead("b", task="ship", tenant="t1")

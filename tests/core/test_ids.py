@@ -82,7 +82,7 @@ def test_the_example_of_the_rfc() -> None:
     [
         "",
         "order-4711",
-        str(uuid.uuid4()),
+        "3c2bba91-0cfd-458a-bbec-bb39fa1be1ae",
         "017f22e279b07cc398c4dc0c0c07398f",
         "{017f22e2-79b0-7cc3-98c4-dc0c0c07398f}",
         "017f22e2-79b0-7cc3-18c4-dc0c0c07398f",
