@@ -86,7 +86,8 @@ def test_postgres_killed_while_a_dead_childs_verdict_is_due(
     worker = start_on(broker_url, own_database)
     job_id = uuid4().hex
     sender.send_task("kills_child", kwargs={"times": 1, "pause": 1.5}, task_id=job_id)
-    until(lambda: own_state.sql("SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'"), 20, "it works")
+    at_work = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE 'INSERT INTO ledger%'"
+    until(lambda: own_state.sql(at_work), 20, "its last statement is done")
     own_postgres.kill()
     until(lambda: worker.has_logged("exited with 'signal 9 (SIGKILL)'"), 20, "the child died")
     until(lambda: worker.has_logged("database away, holding the message"), 20, "the verdict is held")
