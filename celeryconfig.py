@@ -53,6 +53,7 @@ task_send_sent_event = True
 # harness_processed_ttl = 7 * 86_400     # how long a fence is kept: longer than any retry window, a worker checks that
 # harness_prune_every = 3_600            # beat runs harness.prune; None switches it off
 # harness_replay_every = 60              # beat runs harness.replay for jobs with can_replay; None switches it off
+# harness_alert_every = 60               # beat reports dead letters that their own process could not; None: off
 # harness_relay = "worker"               # each worker starts a relay; "off" where `celery -A app harness relay` runs
 #
 # A policy for a queue wins over the policies of the jobs in it.

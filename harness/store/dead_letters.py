@@ -221,6 +221,30 @@ class DeadLetters:
         pending = letter is not None and letter.status == "pending_review" and letter.surfaced is None
         return letter if pending else None
 
+    def alerted(self, session: Session, letter_id: int) -> None:
+        """Note that the harness's subscribers (log, Sentry, alerts) have been told of the letter."""
+        t = self.table
+        session.execute(
+            update(t).where(t.c.id == letter_id, t.c.alerted_at.is_(None)).values(alerted_at=func.clock_timestamp())
+        )
+
+    def unalerted(self, session: Session, service: str, *, after: timedelta, within: timedelta) -> list[Letter]:
+        """The pending letters, oldest first, of which nobody was told `after` their verdict; no older than `within`.
+
+        One caller at a time gets them, until its transaction ends; the others get none.
+        """
+        t = self.table
+        name = func.hashtextextended(f"{t.fullname}:unalerted:{service}", 0)
+        if not session.execute(select(func.pg_try_advisory_xact_lock(name))).scalar_one():
+            return []
+        query = select(t).where(
+            t.c.service == service,
+            t.c.status == "pending_review",
+            t.c.alerted_at.is_(None),
+            t.c.updated_at.between(func.now() - literal(within, INTERVAL), func.now() - literal(after, INTERVAL)),
+        )
+        return [self._letter(row) for row in session.execute(query.order_by(t.c.id).limit(1000))]
+
     def prune(self, session: Session, service: str, tenant: str | None, ttl: timedelta, limit: int) -> int:
         """Delete up to `limit` letters of a tenant that were resolved longer ago than `ttl`; returns how many."""
         t = self.table

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core import events
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
+from harness.observe.unalerted import tell
 from harness.process.copy import Copy
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ def outcome(harness: "Harness", copy: Copy, result: Outcome, seconds: float) -> 
         "task": arrival.task,
         "correlation_id": arrival.correlation_id,
     }
-    harness.events.emit(_event(result, who, seconds))
+    event = _event(result, who, seconds)
+    if isinstance(event, events.JobDead):
+        tell(harness.database, harness.store, harness.events, event)
+    else:
+        harness.events.emit(event)
 
 
 def _event(result: Outcome, who: dict[str, Any], seconds: float) -> events.JobEvent:

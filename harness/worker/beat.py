@@ -1,6 +1,6 @@
-"""The scheduled tasks: `harness.prune` and `harness.replay`, in `beat_schedule` unless switched off.
+"""The scheduled tasks: `harness.prune`, `harness.replay`, `harness.alert`, in `beat_schedule` unless switched off.
 
-Both may run any number of times at once and be delivered more than once: two beats do no harm.
+Each may run any number of times at once and be delivered more than once: two beats do no harm.
 """
 
 import logging
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tenacity
 
+from harness.observe.unalerted import tell_forgotten
 from harness.store.database import DatabaseAway
 from harness.worker.decode import arguments_of
 
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from harness.worker.harness import Harness
 
 log = logging.getLogger("harness")
-PRUNE, REPLAY = "harness.prune", "harness.replay"
+PRUNE, REPLAY, ALERT = "harness.prune", "harness.replay", "harness.alert"
+_EVERY = ((PRUNE, "prune_every", 3600.0), (REPLAY, "replay_every", 60.0), (ALERT, "alert_every", 60.0))
 
 
 def install(harness: "Harness") -> None:
-    """Register the two tasks with the app and put them into its schedule."""
+    """Register the tasks with the app and put them into its schedule."""
     from celery import Task
 
     app = harness.app
@@ -41,6 +43,11 @@ def install(harness: "Harness") -> None:
             return _patiently(harness, partial(run_sweep, harness, actor))
         service = harness.settings.service
         return replay_many(harness.database, harness.store, service, letter_ids, actor, harness.events, reason=reason)
+
+    @app.task(name=ALERT, ignore_result=True, **options)  # type: ignore[untyped-decorator]
+    def alert() -> dict[str, int]:
+        """Report the dead letters whose own process could not: it died right after the verdict."""
+        return _patiently(harness, partial(run_alert, harness))
 
     schedule = partial(_schedule, harness)
     app.on_after_configure.connect(schedule, sender=app, weak=False)
@@ -73,6 +80,12 @@ def run_sweep(harness: "Harness", actor: str) -> dict[str, int]:
     return sweep(harness.database, harness.store, harness.jobs(), actor, harness.events, decode)
 
 
+def run_alert(harness: "Harness") -> dict[str, int]:
+    """Report forgotten letters; see `harness.observe.unalerted`."""
+    settings = harness.settings  # read first: it subscribes the log and Sentry
+    return {"reported": tell_forgotten(harness.database, harness.store, settings.service, harness.events)}
+
+
 def _patiently(harness: "Harness", run: Callable[[], dict[str, int]]) -> dict[str, int]:
     """A database that is away for a moment is waited for, as by a job."""
     retrying = tenacity.Retrying(
@@ -87,7 +100,7 @@ def _patiently(harness: "Harness", run: Callable[[], dict[str, int]]) -> dict[st
 def _schedule(harness: "Harness", sender: Any, **_: Any) -> None:
     """Our entries go below the project's own, so that an entry of the same name replaces ours."""
     ours: dict[str, Any] = {}
-    for name, key, default in ((PRUNE, "prune_every", 3600.0), (REPLAY, "replay_every", 60.0)):
+    for name, key, default in _EVERY:
         every = harness._overrides.get(key, sender.conf.get(f"harness_{key}", default))
         if every is not None:
             # A run that nobody came to before the next one is due is not worth running.

@@ -49,6 +49,7 @@ class Settings(BaseModel):
     window_margin: PositiveFloat = Field(DAY / 2, description="By how much processed_ttl must exceed the retry window.")
     prune_every: PositiveFloat | None = Field(3600.0, description="Beat's interval for harness.prune; None: off.")
     replay_every: PositiveFloat | None = Field(60.0, description="Beat's interval for harness.replay; None: off.")
+    alert_every: PositiveFloat | None = Field(60.0, description="Beat's interval for harness.alert; None: off.")
     sentry: bool = Field(True, description="Report each dead letter to Sentry, where the project has set Sentry up.")
 
     @field_validator("database_url")

@@ -64,7 +64,7 @@ def test_letters_by_number(place: Place, app: Celery) -> None:
 
 def test_they_are_ordinary_late_acknowledged_tasks() -> None:
     app, _ = app_of("postgresql://nowhere/none")
-    for name in ("harness.prune", "harness.replay"):
+    for name in ("harness.prune", "harness.replay", "harness.alert"):
         assert app.tasks[name].acks_late
         assert not getattr(app.tasks[name], "is_job", False)
 
@@ -75,17 +75,20 @@ def test_the_schedule() -> None:
     assert {name: entry["schedule"] for name, entry in schedule.items()} == {
         "harness.prune": 3600.0,
         "harness.replay": 60.0,
+        "harness.alert": 60.0,
     }
     assert all(entry["options"]["expires"] == entry["schedule"] for entry in schedule.values())
 
 
 def test_the_schedule_can_be_changed_and_switched_off() -> None:
-    app, _ = app_of("postgresql://nowhere/none", prune_every=None, replay_every=5)
+    app, _ = app_of("postgresql://nowhere/none", prune_every=None, replay_every=5, alert_every=None)
     assert {name: entry["schedule"] for name, entry in app.conf.beat_schedule.items()} == {"harness.replay": 5.0}
 
     app = Celery("other", broker="memory://", set_as_current=False)
     mine = {"task": "mine", "schedule": 1.0}
-    app.conf.update(beat_schedule={"mine": mine, "harness.prune": mine}, harness_replay_every=None)
+    app.conf.update(
+        beat_schedule={"mine": mine, "harness.prune": mine}, harness_replay_every=None, harness_alert_every=None
+    )
     assert app.conf.beat_schedule
     Harness(app, database_url="postgresql://nowhere/none")  # after the configuration was read
     assert app.conf.beat_schedule == {"mine": mine, "harness.prune": mine}
