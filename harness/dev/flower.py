@@ -54,11 +54,12 @@ def plan(folder: Path, env: Mapping[str, str]) -> Flower:
     own = not (env.get("FLOWER_BASIC_AUTH") or env.get("FLOWER_AUTH") or Path("flowerconfig.py").exists())
     login = f"{_USER}:{_password(folder / 'password')}" if own else ""
     prefix = env.get("FLOWER_URL_PREFIX", "").strip("/")
+    path = f"{prefix}/" if prefix else ""
     return Flower(
         port=port,
         arguments=arguments,
         env={"FLOWER_BASIC_AUTH": login} if own else {},
-        url=f"http://{login}{'@' if own else ''}{_ADDRESS}:{port}/{prefix}",
+        url=f"http://{login}{'@' if own else ''}{_ADDRESS}:{port}/{path}",
         remark="" if port == wanted else f"  (port {wanted} is taken by another program)",
     )
 

@@ -75,7 +75,7 @@ def _text(value: Any) -> str | None:
 
 
 def _failed(error: BaseException | None, failure: Failure) -> dict[str, Any]:
-    return {"exception": _line(error, failure), "traceback": failure.traceback}
+    return {"exception": _line(error, failure), "traceback": failure.traceback or None}
 
 
 def _line(error: BaseException | None, failure: Failure) -> str:
