@@ -10,11 +10,12 @@ from pydantic import PositiveInt
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from harness import Harness, Permanent, Policy
+from harness import Harness, Permanent, Policy, backoff
 
 app = Celery("shop")
 app.conf.update(task_default_queue="shop", broker_connection_retry_on_startup=True)
 harness = Harness(app, relay_poll=0.05)
+patient = Policy(wait=backoff(base=3600, cap=7200), reason="longer than any test takes")
 once = Policy(stop=tenacity.stop_after_attempt(1), reason="tests do not wait")
 
 
@@ -28,7 +29,7 @@ def credit_points(session: Session, account_id: int, points: PositiveInt) -> int
     return points
 
 
-@harness.job(name="shop.charge_card")
+@harness.job(name="shop.charge_card", policy=patient)
 def charge_card(session: Session, order: str) -> None:
     raise BankSilent(f"no answer for {order} in 5 s\nsecond line")
 
