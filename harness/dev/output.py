@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from harness.dev.process import spawn
 
 #: So many lines are held back at most.
 HELD = 1000
+_ALARM = re.compile(r"\b(ERROR|CRITICAL)\b")
 _printing = threading.Lock()
 
 
@@ -28,7 +30,7 @@ def say(name: str, text: str) -> None:
 class Program:
     """A Python module as a child process: ``Program("beat", ["celery", "-A", "app", "beat"], env)``.
 
-    Its lines are held back until ``show()``. ``ready`` is set when one of them ends with ``mark``, or it has ended.
+    Its lines are held back until ``show()``, or until one of them is an error. ``ready`` is set when one of them ends with ``mark``, or it has ended.
     """
 
     def __init__(self, name: str, module: list[str], env: dict[str, str], mark: str = "") -> None:
@@ -93,7 +95,7 @@ class Program:
                 say(self.name, text)
             else:
                 self._held.append(text)
-                if len(self._held) > HELD:
+                if len(self._held) > HELD or _ALARM.search(text):
                     self._let_through()
         if self._mark and text.endswith(self._mark):
             self.ready.set()

@@ -25,8 +25,8 @@ _DATABASE = "HARNESS_DATABASE_URL"
 _BROKER = "CELERY_BROKER_URL"
 #: Whose variables a shell has: the folder of the run that wrote them.
 _FOLDER = "HARNESS_DEV_FOLDER"
-#: Seconds until the lines of a worker, or of Flower, that is not ready are no longer held back; until it is given up.
-_QUIET, _PATIENCE = 10.0, 60.0
+#: Seconds until a worker, or Flower, that is not ready yet is no longer waited for.
+_PATIENCE = 60.0
 
 
 def run(app_name: str, *, data: Path, pool_size: int = 2, flower: bool | None = None) -> int:
@@ -136,11 +136,9 @@ class _Run:
 
     def _await(self, program: Program, ready: Callable[[], bool]) -> str:
         """Wait until it is ready, has ended or has taken too long; says which, empty for ready."""
-        begun = time.monotonic()
-        while not ready() and program.status is None and time.monotonic() < begun + _PATIENCE:
+        deadline = time.monotonic() + _PATIENCE
+        while not ready() and program.status is None and time.monotonic() < deadline:
             self._check_stop()
-            if time.monotonic() > begun + _QUIET:
-                program.show()
             time.sleep(0.05)
         if program.status is not None:
             return f"  (ended with status {program.status})"

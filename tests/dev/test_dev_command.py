@@ -40,7 +40,7 @@ class Dev:
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 
-    def wait_for(self, pattern: str, seconds: float = 60) -> re.Match[str]:
+    def wait_for(self, pattern: str, seconds: float = 180) -> re.Match[str]:
         deadline = time.monotonic() + seconds
         while (found := re.search(pattern, self.output, re.M)) is None:
             assert self.process.poll() is None, f"ended with status {self.process.returncode}:\n{self.output}"
@@ -174,7 +174,7 @@ def test_the_addresses_come_first_and_a_second_signal_kills(tmp_path: Path) -> N
         dev.wait_for("started; Ctrl-C stops all")
         dev.wait_for(r"worker \|.* ready\.")
         lines = [line.split("|")[0].strip() for line in dev.output.splitlines()]
-        assert [name for name, _ in itertools.groupby(lines)][:3] == ["dev", "migrate", "dev"]
+        assert [name for name, _ in itertools.groupby(lines)][:3] == ["dev", "migrate", "dev"], dev.output
         told = re.findall(r"dev \| (\w+) ", dev.output)
         assert told == ["data", "postgres", "valkey", "worker", "beat", "shells"]
         environment = dev.environment()
