@@ -30,7 +30,8 @@ def say(name: str, text: str) -> None:
 class Program:
     """A Python module as a child process: ``Program("beat", ["celery", "-A", "app", "beat"], env)``.
 
-    Its lines are held back until ``show()``, or until one of them is an error. ``ready`` is set when one of them ends with ``mark``, or it has ended.
+    Its lines are held back until ``show()``, or until one of them is an error. ``ready`` is set when one of them ends
+    with ``mark``, or it has ended.
     """
 
     def __init__(self, name: str, module: list[str], env: dict[str, str], mark: str = "") -> None:

@@ -141,7 +141,7 @@ def test_a_secret_argument_is_nowhere(site: Site, browser: Browser) -> None:
 
 
 def test_the_list_filters_sorts_and_searches(site: Site, browser: Browser) -> None:
-    page = site.open(browser, "tasks", width=1000, height=760)
+    page = site.open(browser, "tasks", width=1200, height=800)
     table = page.locator("#tasks-table tbody")
 
     def cells(number: int) -> list[str]:
