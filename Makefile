@@ -10,10 +10,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model
+.PHONY: help setup demo test lint model screenshots
 
 help: ## What can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## The environment in .venv: the package, its embedded servers, test and lint tools
 
@@ -28,6 +28,9 @@ lint: $(READY) ## Style, types, and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+screenshots: $(READY) ## The pictures of Flower in docs/images, written by the test that checks its pages
+	HARNESS_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/flower -k redis
 
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model

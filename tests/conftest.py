@@ -12,28 +12,37 @@
 ``own_redis``       likewise :class:`Valkey`;  ``own_rabbitmq``: likewise :class:`RabbitMQ`
 ``own_broker``      both of these in turn
 ``servers``         the session's :class:`Servers`, for fixtures of wider scope
+``browser``         a headless :class:`tests.browser.Browser` without any page; one for all tests of a module
 ==================  =====================================================================================
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.browser import Browser, chromium_missing
+from tests.browser import running as browser_running
 from tests.services import Databases, Postgres, RabbitMQ, Servers, Service, Valkey, rabbitmq_missing
 
 BROKERS = [
     pytest.param("rabbitmq", marks=pytest.mark.rabbitmq),
     pytest.param("redis", marks=pytest.mark.redis),
 ]
-NOT_RUN = pytest.StashKey[str]()
+NOT_RUN = pytest.StashKey[list[str]]()
+#: Marker: the fixtures that need it, what it is called, why it can't be had.
+NEEDED: dict[str, tuple[set[str], str, Callable[[], str | None]]] = {
+    "rabbitmq": ({"rabbitmq_url", "own_rabbitmq"}, "RabbitMQ", rabbitmq_missing),
+    "browser": ({"browser"}, "browser", chromium_missing),
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rabbitmq: needs RabbitMQ (marked by the fixtures)")
+    config.addinivalue_line("markers", "browser: needs chromium (marked by the fixture)")
     config.addinivalue_line("markers", "redis: runs on a Redis-protocol broker (marked by the fixtures)")
     given = [name for name in ("HARNESS_TEST_REDIS_URL", "RABBITMQ_URL") if name in os.environ]
     if given and getattr(config.option, "numprocesses", None):
@@ -41,33 +50,34 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without RabbitMQ its tests are taken out, which the last line says; in CI that is an error."""
-    for item in items:
-        if {"rabbitmq_url", "own_rabbitmq"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.rabbitmq)
-    missing = rabbitmq_missing()
-    without = [item for item in items if item.get_closest_marker("rabbitmq") is None]
-    if missing is None or len(without) == len(items):
-        return
-    message = f"not run: {len(items) - len(without)} RabbitMQ tests: {missing}"
-    if os.environ.get("CI") == "true":
-        raise pytest.UsageError(message)
-    config.stash[NOT_RUN] = message
+    """Without RabbitMQ, or a browser, the tests that need it are taken out, which the last lines say; not in CI."""
+    messages = []
+    for marker, (fixtures, name, why_missing) in NEEDED.items():
+        for item in items:
+            if fixtures & set(getattr(item, "fixturenames", ())):
+                item.add_marker(marker)
+        missing = why_missing()
+        needing = [item for item in items if item.get_closest_marker(marker)]
+        if missing is None or not needing:
+            continue
+        messages.append(f"not run: {len(needing)} {name} tests: {missing}")
+        config.hook.pytest_deselected(items=needing)
+        items[:] = [item for item in items if item not in needing]
+    if messages and os.environ.get("CI") == "true":
+        raise pytest.UsageError("\n".join(messages))
+    config.stash[NOT_RUN] = messages
     if hasattr(config, "workeroutput"):
-        config.workeroutput["not_run"] = message
-    config.hook.pytest_deselected(items=[item for item in items if item not in without])
-    items[:] = without
+        config.workeroutput["not_run"] = messages
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Side by side, the tests are collected by pytest-xdist's workers; the last line is the controller's."""
-    if message := getattr(node, "workeroutput", {}).get("not_run"):
-        node.config.stash[NOT_RUN] = message
+    node.config.stash[NOT_RUN] = getattr(node, "workeroutput", {}).get("not_run", [])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if message := config.stash.get(NOT_RUN, None):
+    for message in config.stash.get(NOT_RUN, []):
         terminalreporter.write_line(message, yellow=True)
 
 
@@ -145,3 +155,17 @@ def own_rabbitmq(servers: Servers) -> Iterator[RabbitMQ]:
 def own_broker(request: pytest.FixtureRequest) -> Service:
     service: Service = request.getfixturevalue(f"own_{request.param}")
     return service
+
+
+@pytest.fixture(scope="module")
+def _chromium() -> Iterator[Browser]:
+    # Not for the whole session: while playwright runs, this thread has an event loop that other tests can't have.
+    with browser_running() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(_chromium: Browser) -> Iterator[Browser]:
+    yield _chromium
+    _chromium.forget()
+    _chromium.troubles.clear()

@@ -146,6 +146,13 @@ class Servers:
         assert isinstance(server, RabbitMQ)
         return server.add_vhost(f"test{next(self._numbers)}")
 
+    def rabbitmq_api(self) -> str:
+        """The URL of the management API of the shared server, with its user; of RABBITMQ_URL's at the usual port."""
+        server = self._shared.get("rabbitmq")
+        parts = urlsplit(server.url if isinstance(server, RabbitMQ) else os.environ["RABBITMQ_URL"])
+        port = server.http_port if isinstance(server, RabbitMQ) else 15672
+        return f"http://{parts.username}:{parts.password}@{parts.hostname}:{port}/api/"
+
     def close_rabbitmq_url(self, url: str) -> None:
         """Remove what ``rabbitmq_url`` made."""
         server = self._shared.get("rabbitmq")

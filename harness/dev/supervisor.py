@@ -7,16 +7,17 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
+from harness.dev import flower
 from harness.dev.output import Program, say
 from harness.dev.postgres import Postgres
-from harness.dev.process import ServiceError, free_port, port_is_free
+from harness.dev.process import ServiceError
 from harness.dev.service import Service
 from harness.dev.valkey import Valkey
 
@@ -24,6 +25,8 @@ _DATABASE = "HARNESS_DATABASE_URL"
 _BROKER = "CELERY_BROKER_URL"
 #: Whose variables a shell has: the folder of the run that wrote them.
 _FOLDER = "HARNESS_DEV_FOLDER"
+#: Seconds until a worker, or Flower, that is not ready yet is no longer waited for.
+_PATIENCE = 60.0
 
 
 def run(app_name: str, *, data: Path, pool_size: int = 2, flower: bool | None = None) -> int:
@@ -92,27 +95,24 @@ class _Run:
 
     def _start_servers(self) -> None:
         self._forget_own_variables()
+        _tell("data", f"{_short(self._data)}  (of the servers that start here, and of beat and Flower)")
         database, broker = _configured(self._app_name)
         if database is None:
             self._start_server(Postgres(self._data / "postgres"), _DATABASE)
         else:
-            say("dev", f"PostgreSQL: the configured one, {_without_password(database)}")
+            _tell("postgres", f"the configured one, {_without_password(database)}")
         if broker is None:
             self._start_server(Valkey(self._data / "valkey"), _BROKER)
         else:
-            say("dev", f"broker: the configured one, {_without_password(broker)}")
+            _tell("broker", f"the configured one, {_without_password(broker)}")
         if self._services:
             self._write_env_file()
 
     def _start_server(self, service: Service, variable: str) -> None:
-        say("dev", f"starting {service.name} in {service.folder}")
         service.start()
         self._services.append(service)
         self._env[variable] = service.url
-        say(
-            "dev",
-            f"{service.name} answers on 127.0.0.1:{service.port} (pid {service.pid}, log {service.log})",
-        )
+        _tell(service.name, f"127.0.0.1:{service.port}  (log: {_short(service.log)})")
         self._check_stop()
 
     @property
@@ -129,13 +129,24 @@ class _Run:
         self._env_file.write_text("".join(lines))
         (self._data / ".gitignore").write_text("*\n")
 
-    def _celery(self, name: str, *arguments: str) -> Program:
-        program = Program(name, ["celery", "-A", self._app_name, *arguments], self._env)
+    def _celery(self, name: str, *arguments: str, mark: str = "", env: dict[str, str] | None = None) -> Program:
+        program = Program(name, ["celery", "-A", self._app_name, *arguments], self._env | (env or {}), mark)
         self._programs.append(program)
         return program
 
+    def _await(self, program: Program, ready: Callable[[], bool]) -> str:
+        """Wait until it is ready, has ended or has taken too long; says which, empty for ready."""
+        deadline = time.monotonic() + _PATIENCE
+        while not ready() and program.status is None and time.monotonic() < deadline:
+            self._check_stop()
+            time.sleep(0.05)
+        if program.status is not None:
+            return f"  (ended with status {program.status})"
+        return "" if ready() else f"  (not ready after {_PATIENCE:g} s)"
+
     def _migrate(self) -> None:
         program = self._celery("migrate", "harness", "migrate")
+        program.show()
         while program.status is None:
             self._check_stop()
             time.sleep(0.05)
@@ -145,23 +156,29 @@ class _Run:
             raise ServiceError(f"the database could not be migrated (status {program.status})")
 
     def _start_programs(self) -> None:
+        """Their lines come below the addresses, when all of them are up or one of them is not."""
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._celery("worker", "worker", "--loglevel=INFO", f"--concurrency={self._pool_size}")
-        self._celery(
-            "beat",
-            "beat",
-            "--loglevel=INFO",
-            f"--schedule={self._data / 'celerybeat-schedule'}",
-            "--pidfile=",
-        )
-        if self._flower:
-            port = 5555 if port_is_free(5555) else free_port()
-            self._celery("flower", "flower", "--address=127.0.0.1", f"--port={port}")
-            say("dev", f"Flower: http://127.0.0.1:{port}")
+        size = f"--concurrency={self._pool_size}"
+        worker = self._celery("worker", "worker", "--loglevel=INFO", "--task-events", size, mark=" ready.")
+        schedule = f"--schedule={self._data / 'celerybeat-schedule'}"
+        self._celery("beat", "beat", "--loglevel=INFO", schedule, "--pidfile=")
+        late = self._await(worker, worker.ready.is_set)
+        _tell("worker", f"{self._pool_size} process{'es' if self._pool_size > 1 else ''}, and a relay{late}")
+        _tell("beat", "the schedule of the app, and the harness's own")
+        if self._flower and worker.status is None:
+            self._start_flower()
         if self._services:
-            path = min(os.path.relpath(self._env_file), str(self._env_file), key=len)
-            say("dev", f"for other shells:  . {shlex.quote(path)}")
+            _tell("shells", f". {shlex.quote(_short(self._env_file))}  (in another shell: the same servers)")
         say("dev", "started; Ctrl-C stops all")
+        for program in self._programs:
+            program.show()
+
+    def _start_flower(self) -> None:
+        # After the worker: it asks the workers who they are once, at its start, and warns where none answers.
+        its = flower.plan(self._data / "flower", self._env)
+        program = self._celery("flower", "flower", *its.arguments, env=its.env)
+        late = self._await(program, its.answers)
+        _tell("flower", its.url + its.remark + late)
 
     def _watch(self) -> int:
         """Wait for a signal (0) or for a part that ends by itself (1)."""
@@ -177,6 +194,8 @@ class _Run:
     def _stop(self) -> None:
         """First who sends work, then who does it, then what they stand on. A second signal hurries."""
         before = self._signals
+        if self._programs:
+            say("dev", "stopping; Ctrl-C once more kills what has not ended (its jobs run again)")
         for program in reversed(self._programs):
             say("dev", f"stopping {program.name}")
             program.end(hurry=lambda: self._signals > before)
@@ -202,6 +221,14 @@ def _configured(app_name: str) -> tuple[str | None, str | None]:
     except ConfigError:  # none; what else may be wrong is said by the programs, each of which reads the settings
         database = None
     return database, app.conf.broker_url
+
+
+def _tell(name: str, text: str) -> None:
+    say("dev", f"{name:<9} {text}")
+
+
+def _short(path: Path) -> str:
+    return min(os.path.relpath(path), str(path), key=len)
 
 
 def _without_password(url: str) -> str:

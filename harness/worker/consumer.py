@@ -1,5 +1,6 @@
 """In the parent: the consumer. What Celery would drop with a log line goes to a child that writes the evidence."""
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.consumer import Consumer as CeleryConsumer
 
 from harness.core.failure import Failure, Kind
+from harness.worker import monitor
 from harness.worker.envelope import take_anything
 from harness.worker.exact import keep_bytes
 from harness.worker.recorder import Recorder
 from harness.worker.trace import Reply
-from harness.worker.wire import wire_of
+from harness.worker.wire import Wire, wire_of
 
 log = logging.getLogger("harness")
 
@@ -94,10 +96,17 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         def done(reply: Reply) -> None:
             if reply.outcome == "unrecorded":
                 self.call_soon_ack(message.reject_log_error, log, self.connection_errors, requeue=True)
-            else:
-                self.call_soon_ack(message.ack_log_error, log, self.connection_errors)
+                return
+            self.call_soon_ack(message.ack_log_error, log, self.connection_errors)
+            self._tell(wire, reply)
 
         Recorder(self, wire, failure, task if isinstance(task, str) else None, done, str(message.delivery_tag)).submit()
+
+    def _tell(self, wire: Wire, reply: Reply) -> None:
+        """Tell Celery's monitors of a message that was no request, under the id that its letter has."""
+        with contextlib.suppress(Exception):
+            for event in monitor.of_message(wire, reply.event):
+                self.event_dispatcher.send(event.type, **event.fields)
 
     def queue_of(self, message: Any) -> str:
         """The queue that a message came from: by its consumer tag or, where it has none, by its routing key."""

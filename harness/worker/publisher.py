@@ -10,7 +10,7 @@ from kombu import Producer
 
 from harness.relay import Unroutable
 from harness.store.inbox import InboxRow
-from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES
+from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, REPLAY
 
 #: What belongs to the delivery of old, not to the message.
 _DROPPED_HEADERS = ("redelivered", "harness_raw")
@@ -57,6 +57,8 @@ class Publisher:
             DISPATCH: row.dispatches,
             "retries": row.attempts,
         }
+        if row.letter_id is not None and not row.attempts:
+            headers[REPLAY] = row.letter_id
         properties = {k: v for k, v in message.properties.items() if k in _KEPT_PROPERTIES and v is not None}
         self._returned.clear()
         producer.publish(

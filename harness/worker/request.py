@@ -124,19 +124,9 @@ class JobRequest(Request):  # type: ignore[misc]
             self.reject(requeue=True)
             return
         self.acknowledge()
-        with contextlib.suppress(Exception):
-            self._tell(reply)
-
-    def _tell(self, reply: Reply) -> None:
-        match reply.outcome:
-            case "completed" | "duplicate":
-                self.send_event("task-succeeded", result=reply.text, runtime=reply.seconds)
-            case "deferred":
-                self.send_event("task-retried", exception=reply.text, traceback=reply.traceback)
-            case "dead":
-                self.send_event("task-failed", exception=reply.text, traceback=reply.traceback)
-            case "stale":
-                self.send_event("task-rejected", requeue=False)
+        if reply.event is not None:
+            with contextlib.suppress(Exception):
+                self.send_event(reply.event.type, **reply.event.fields)
 
     # -- the child has not replied ---------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from celery.worker.state import task_reserved
 from celery.worker.strategy import hybrid_to_proto2, proto1_to_proto2
 from kombu.utils.imports import symbol_by_name
 
-from harness.worker.wire import moment
+from harness.worker.monitor import GOES_ON
+from harness.worker.wire import REPLAY, moment
 
 log = logging.getLogger("celery.worker.strategy")
 
@@ -93,6 +94,8 @@ def check_envelope(headers: Any) -> None:
 
 
 def _send_received(eventer: Any, request: Any) -> None:
+    if REPLAY in request.request_dict:
+        eventer.send(GOES_ON.type, uuid=request.id)
     eventer.send(
         "task-received",
         uuid=request.id,

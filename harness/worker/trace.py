@@ -26,10 +26,9 @@ from harness.core.message import digest
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
 from harness.core.payload import wrong_shape
 from harness.core.policy import Policy
-from harness.core.text import bounded
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
-from harness.worker import announce
+from harness.worker import announce, monitor
 from harness.worker.decode import payload_of
 from harness.worker.wire import Wire, copy_of
 
@@ -42,15 +41,15 @@ log = logging.getLogger("harness")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The proof that the parent acts on: `outcome` is committed. Texts are for Celery's events.
+    """The proof that the parent acts on: `outcome` is committed. `event` is what Celery's monitors are told of it.
 
-    `outcome` is one of completed, duplicate, stale, deferred, dead; or unrecorded: nothing is committed, do not ack.
+    `outcome` is one of completed, duplicate, stale, deferred, dead; or unrecorded: nothing is committed, do not ack,
+    and `text` says why.
     """
 
     outcome: str
     text: str = ""
-    traceback: str = ""
-    seconds: float = 0.0
+    event: monitor.Event | None = None
 
 
 class DeadLettered(Exception):
@@ -195,34 +194,23 @@ def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy | N
         log.error("%s", error)
         return Reply("unrecorded", str(error))
     announce.outcome(harness, copy, outcome, 0.0)
-    return _said(outcome, None)
+    return _said(outcome, None, 0.0)
 
 
 def _reply(delivery: Delivery, seconds: float) -> Reply:
     if delivery.outcome is None:
         return Reply("unrecorded", str(delivery.unrecorded))
-    return replace(_said(delivery.outcome, delivery.error), seconds=seconds)
+    return _said(delivery.outcome, delivery.error, seconds)
 
 
-def _said(outcome: Outcome, error: BaseException | None) -> Reply:
+def _said(outcome: Outcome, error: BaseException | None, seconds: float) -> Reply:
+    result = ""
     match outcome:
-        case Completed(result):
-            return Reply("completed", saferepr(result, 1024))
-        case Duplicate(result):
-            return Reply("duplicate", saferepr(_read(result), 1024))
-        case Stale():
-            return Reply("stale")
-        case Deferred(_, _, failure):
-            return Reply("deferred", _line(error, failure), failure.traceback)
-        case Dead(_, _, failure):
-            return Reply("dead", _line(error, failure), failure.traceback)
-
-
-def _line(error: BaseException | None, failure: Failure) -> str:
-    try:
-        return bounded(repr(error) if error is not None else f"{failure.error_type}({failure.message!r})", 1024)
-    except Exception:
-        return failure.error_type
+        case Completed(value):
+            result = saferepr(value, monitor.LONGEST)
+        case Duplicate(stored) if stored is not None:
+            result = saferepr(_read(stored), monitor.LONGEST)
+    return Reply(type(outcome).__name__.lower(), event=monitor.event_of(outcome, error, result, seconds))
 
 
 def _asks_result(request: dict[str, Any], embed: dict[str, Any]) -> bool:

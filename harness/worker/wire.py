@@ -18,12 +18,14 @@ GENERATION = "harness_generation"
 #: Of a message's own times, those that hold no more: "eta", "expires" or both.
 IGNORES = "harness_ignores"
 DISPATCH = "harness_dispatch"
+#: An operator's or beat's replay, on its first try.
+REPLAY = "harness_replay"
 CORRELATION = "harness_correlation_id"
 SENT_AT = "harness_sent_at"
 TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
-RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH)
+RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY)
 #: The task name of a message that has none that can be read.
 NO_TASK = "?"
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -9,10 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
+import psycopg2
 
 from tests.dev.test_embedded import ROOT, gone
 from tests.services import run_sql
@@ -38,7 +40,7 @@ class Dev:
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 
-    def wait_for(self, pattern: str, seconds: float = 60) -> re.Match[str]:
+    def wait_for(self, pattern: str, seconds: float = 180) -> re.Match[str]:
         deadline = time.monotonic() + seconds
         while (found := re.search(pattern, self.output, re.M)) is None:
             assert self.process.poll() is None, f"ended with status {self.process.returncode}:\n{self.output}"
@@ -88,7 +90,7 @@ def send(environment: dict[str, str], value: str) -> None:
 def test_runs_a_job_and_stops_in_order(tmp_path: Path) -> None:
     with running(tmp_path, flower=True) as dev:
         dev.wait_for(r"worker \|.* ready\.")
-        dev.wait_for(r"flower \| .*")
+        dev.wait_for(r"dev \| flower +http://harness:[\w-]+@127\.0\.0\.1:\d+/")
         environment = dev.environment()
         database = environment["HARNESS_DATABASE_URL"]
         run_sql(database, "CREATE TABLE kept (value text)")
@@ -103,6 +105,8 @@ def test_runs_a_job_and_stops_in_order(tmp_path: Path) -> None:
         stopped = re.findall(r"dev \| stopping (\w+)", dev.output)
         assert stopped == ["flower", "beat", "worker", "valkey", "postgres"]
         assert dev.left_over() == []
+        assert " flower | " not in dev.output, "it has nothing to warn of"
+        assert [file for file in (dev.data / "flower").iterdir() if file.name.startswith("memory")]
         assert not (dev.data / "env").exists()
         assert environment["HARNESS_DATABASE_URL"].split("@")[0] not in dev.output  # the password
 
@@ -147,7 +151,7 @@ def test_configured_servers_win(tmp_path: Path, database: str, redis_url: str) -
 
 def test_a_second_run_is_refused(tmp_path: Path) -> None:
     with running(tmp_path) as first:
-        first.wait_for(r"valkey answers")
+        first.wait_for(r"dev \| valkey +127\.0\.0\.1:\d+")
         (tmp_path / "second").mkdir()
         (tmp_path / "second" / "data").symlink_to(first.data)
         with running(tmp_path / "second") as second:
@@ -160,6 +164,30 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
 def test_variables_of_an_earlier_run_are_not_the_users(tmp_path: Path) -> None:
     gone_server = "postgresql://nobody@127.0.0.1:1/gone"
     with running(tmp_path, HARNESS_DATABASE_URL=gone_server, HARNESS_DEV_FOLDER=str(tmp_path / "data")) as dev:
-        dev.wait_for(r"starting postgres")
+        dev.wait_for(r"dev \| data")
         dev.process.send_signal(signal.SIGTERM)
         assert dev.process.wait(40) == 0
+
+
+def test_the_addresses_come_first_and_a_second_signal_kills(tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+        dev.wait_for("started; Ctrl-C stops all")
+        dev.wait_for(r"worker \|.* ready\.")
+        lines = [line.split("|")[0].strip() for line in dev.output.splitlines()]
+        assert [name for name, _ in itertools.groupby(lines)][:3] == ["dev", "migrate", "dev"], dev.output
+        told = re.findall(r"dev \| (\w+) ", dev.output)
+        assert told == ["data", "postgres", "valkey", "worker", "beat", "shells"]
+        environment = dev.environment()
+        database = environment["HARNESS_DATABASE_URL"]
+        run_sql(database, "CREATE TABLE kept (value text)")
+        with closing(psycopg2.connect(database)) as connection, connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE kept")
+            send(environment, "one")
+            dev.wait_for(r"worker \|.* received")
+            dev.process.send_signal(signal.SIGINT)
+            dev.wait_for("stopping; Ctrl-C once more kills what has not ended")
+            dev.wait_for("Warm shutdown")
+            dev.process.send_signal(signal.SIGINT)
+            assert dev.process.wait(40) == 0, dev.output
+        assert "killing worker: a second signal asked for it" in dev.output
+        assert dev.left_over() == []

@@ -1,6 +1,7 @@
 """The fixtures give what they say."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -48,7 +49,7 @@ def test_database_is_fresh_and_migrated(database: str, empty_database: str) -> N
     assert run_sql(empty_database, schemas) == [(0,)]
 
 
-def collect_without_rabbitmq(**env: str) -> subprocess.CompletedProcess[str]:
+def collect_without_programs(*tests: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -57,17 +58,18 @@ def collect_without_rabbitmq(**env: str) -> subprocess.CompletedProcess[str]:
         "-q",
         "-p",
         "no:cacheprovider",
-        "tests/dev/test_fixtures.py",
+        *tests,
     ]
     clean = {name: value for name, value in os.environ.items() if name not in ("CI", "RABBITMQ_URL")}
     return subprocess.run(command, cwd=ROOT, env=clean | {"PATH": "/nowhere"} | env, capture_output=True, text=True)
 
 
+HERE = "tests/dev/test_fixtures.py"
 NOT_RUN = "not run: 2 RabbitMQ tests: rabbitmq-server is not installed (apt-get install rabbitmq-server)"
 
 
 def test_without_rabbitmq_its_tests_are_left_out_aloud() -> None:
-    result = collect_without_rabbitmq()
+    result = collect_without_programs(HERE)
     assert result.returncode == 0, result.stdout
     assert NOT_RUN in result.stdout.splitlines()
     assert "[redis]" in result.stdout
@@ -75,6 +77,22 @@ def test_without_rabbitmq_its_tests_are_left_out_aloud() -> None:
 
 
 def test_in_ci_missing_rabbitmq_is_an_error() -> None:
-    result = collect_without_rabbitmq(CI="true")
+    result = collect_without_programs(HERE, CI="true")
     assert result.returncode == 4
     assert NOT_RUN in result.stdout + result.stderr
+
+
+def test_without_a_browser_its_tests_are_left_out_aloud() -> None:
+    result = collect_without_programs(HERE, "tests/flower")
+    assert result.returncode == 0, result.stdout
+    said = [line for line in result.stdout.splitlines() if line.startswith("not run: ")]
+    assert len(said) == 2
+    assert said[0].endswith(NOT_RUN.partition("tests: ")[2])
+    assert re.fullmatch(r"not run: \d+ browser tests: chromium is not installed \(apt-get install chromium\)", said[1])
+    assert "tests/flower" not in result.stdout.replace(said[1], "")
+
+
+def test_in_ci_a_missing_browser_is_an_error() -> None:
+    result = collect_without_programs("tests/flower", CI="true")
+    assert result.returncode == 4
+    assert "browser tests: chromium is not installed" in result.stdout + result.stderr
