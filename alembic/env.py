@@ -34,6 +34,7 @@ def write() -> None:
     """For people who run the statements by hand. The waits for locks are bounded, as online."""
     context.configure(
         dialect_name="postgresql",
+        dialect_opts={"paramstyle": "named"},  # psycopg2's own would double each % of a function's text
         version_table="harness_version",
         version_table_schema=schema,
         literal_binds=True,

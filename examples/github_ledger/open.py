@@ -1,6 +1,6 @@
 """Make the ledger's tables where they are missing, and open accounts: what a project does at each deploy.
 
-    python -m examples.github_ledger.open octocat/hello-world
+python -m examples.github_ledger.open octocat/hello-world
 """
 
 import sys

@@ -45,7 +45,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Blocker:
-    """A session that a migration waited for. The times and names are None where this role may not see them."""
+    """A session that a migration waited for. State and times are None where this role may not see them."""
 
     pid: int
     application_name: str | None
@@ -55,11 +55,11 @@ class Blocker:
     query_start: datetime | None
 
     def __str__(self) -> str:
-        if self.user is None:
-            return f"pid {self.pid} (more is shown to roles with pg_read_all_stats)"
+        who = f"pid {self.pid}, application {self.application_name or '(no name)'!r}, user {self.user}"
+        if self.state is None:
+            return f"{who} (what it does is shown to roles with pg_read_all_stats)"
         return (
-            f"pid {self.pid}, application {self.application_name or '(no name)'!r}, user {self.user}, "
-            f"{self.state or 'no state'}, transaction since {_time(self.transaction_start)}, "
+            f"{who}, {self.state}, transaction since {_time(self.transaction_start)}, "
             f"last query since {_time(self.query_start)}"
         )
 

@@ -69,7 +69,7 @@ def test_the_image_gets_the_files_that_it_copies(tmp_path: Path) -> None:
     for arguments in instruction("COPY"):
         if arguments.startswith("--from"):
             continue
-        *sources, target = arguments.split()
+        *sources, _ = arguments.split()
         for source in sources:
             assert source.split("/")[0] in let_through, source
             assert (ROOT / source).exists(), source
@@ -149,6 +149,12 @@ def units() -> dict[str, str]:
 
 
 UNITS = units()
+_SERVICE = """
+    Type User EnvironmentFile WorkingDirectory ExecStart Restart RestartSec KillMode TimeoutStopSec OOMPolicy
+    StateDirectory Environment NoNewPrivileges ProtectSystem PrivateTmp ProtectHome
+"""
+KEYS = {"Unit.Description", "Unit.After", "Unit.Wants", "Unit.StartLimitIntervalSec", "Install.WantedBy"}
+KEYS |= {f"Service.{key}" for key in _SERVICE.split()}
 
 
 def parsed(unit: str) -> Mapping[str, list[str]]:
@@ -196,13 +202,8 @@ def test_a_unit(name: str) -> None:
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     """Where systemd is installed its own verdict; everywhere, that no key or section is misspelt."""
-    known = set("Unit.Description Unit.After Unit.Wants Unit.StartLimitIntervalSec Install.WantedBy".split())
-    known |= {f"Service.{key}" for key in (
-        "Type User EnvironmentFile WorkingDirectory ExecStart Restart RestartSec KillMode TimeoutStopSec OOMPolicy "
-        "StateDirectory Environment NoNewPrivileges ProtectSystem PrivateTmp ProtectHome"
-    ).split()}  # fmt: skip
     for name, unit in UNITS.items():
-        assert set(parsed(unit)) <= known, name
+        assert set(parsed(unit)) <= KEYS, name
         # verify looks for the program, the user and the folder, which only the host of the docs has.
         text = unit.replace("/opt/ledger/.venv/bin/celery", "/bin/true").replace("WorkingDirectory=/opt/ledger", "")
         (tmp_path / name).write_text(re.sub(r"^(User|EnvironmentFile)=.*\n", "", text, flags=re.MULTILINE))
@@ -213,4 +214,4 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     findings = [line for line in done.stderr.splitlines() if any(name in line for name in UNITS)]
     assert findings == []
     (tmp_path / "ledger-beat.service").write_text(UNITS["ledger-beat.service"].replace("KillMode=mixed", "KillMode=x"))
-    assert "KillMode" in run(systemd, "verify", "--man=no", tmp_path / "ledger-beat.service").stderr
+    assert "Failed to parse kill mode" in run(systemd, "verify", "--man=no", tmp_path / "ledger-beat.service").stderr

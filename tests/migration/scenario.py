@@ -87,7 +87,7 @@ class Scene:
     def query(self, statement: str) -> list[Any]:
         return run_sql(self.admin, statement.replace("core.", f"{self.schema}."))
 
-    def wait(self, what: str, statement: str, expected: object, seconds: float = 40) -> None:
+    def wait(self, what: str, statement: str, expected: object, seconds: float = 90) -> None:
         """Until a query answers `expected`. Raises Broken, at once where the log says that the tables do not fit."""
 
         def settled() -> bool:
