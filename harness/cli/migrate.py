@@ -22,7 +22,7 @@ _USUAL = Patience()
 
 
 @click.command(epilog=CODES)
-@click.option("--check", is_flag=True, help="Change nothing; end with 1 unless the tables are up to date.")
+@click.option("--check", is_flag=True, help="Change nothing; end with 1 if tables are missing or behind this release.")
 @click.option("--sql", is_flag=True, help="Change nothing; write the SQL to be run by hand, for psql.")
 @click.option("--from", "since", metavar="REVISION", help="With --sql: where to begin ('base': nothing is there yet); "
               "without it the database is asked.")  # fmt: skip

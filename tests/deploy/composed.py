@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from ruamel.yaml import YAML
 
-from harness.dev.process import free_port
+from harness.dev.process import free_port, spawn
 from tests.worker.running import ROOT
 
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(ROOT / "compose.yaml")
@@ -104,14 +104,14 @@ class Stack:
         return self._run(command, name).returncode == 0
 
     def start(self, name: str) -> None:
+        """In the foreground of a session of its own; it dies with the tests."""
+        program, *words = self.here(image_command(SERVICES[name]))
+        environment = self.environment(name)
+        found = shutil.which(program, path=environment["PATH"])
+        assert found, program
         with self.log(name).open("wb") as out:
-            self.running[name] = subprocess.Popen(
-                self.here(image_command(SERVICES[name])),
-                cwd=self.image,
-                env=self.environment(name),
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            self.running[name] = spawn(
+                [found, *words], folder=self.image, death_signal=signal.SIGKILL, output=out, env=environment
             )
 
     def log(self, name: str) -> Path:
@@ -120,7 +120,7 @@ class Stack:
     def text(self, name: str) -> str:
         return self.log(name).read_text(errors="replace")
 
-    def stop(self, name: str, seconds: float = 30) -> int:
+    def stop(self, name: str, seconds: float = 120) -> int:
         """As `docker stop` does: SIGTERM to process 1 alone. Its exit code; a process that stays is an error."""
         process = self.running[name]
         process.send_signal(signal.SIGTERM)
@@ -137,5 +137,5 @@ class Stack:
     def _run(self, command: list[str], name: str) -> subprocess.CompletedProcess[str]:
         environment = self.environment(name)
         return subprocess.run(
-            command, cwd=self.image, env=environment, check=False, capture_output=True, text=True, timeout=120
+            command, cwd=self.image, env=environment, check=False, capture_output=True, text=True, timeout=240
         )

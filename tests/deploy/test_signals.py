@@ -42,13 +42,13 @@ def at_work(state: State, rabbitmq_url: str, start: Callable[[], Worker]) -> tup
     seen = (
         "SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE c.relname = 'ledger' AND l.mode ~ '^Row'"
     )
-    until(lambda: state.sql(seen), 30, "the job is at work")
+    until(lambda: state.sql(seen), 120, "the job is at work")
     return job_id, worker
 
 
 def ended(worker: Worker) -> int:
     assert worker.process is not None
-    return worker.process.wait(40)
+    return worker.process.wait(120)
 
 
 def test_sigterm_lets_the_job_end_and_a_second_one_changes_nothing(
@@ -56,7 +56,7 @@ def test_sigterm_lets_the_job_end_and_a_second_one_changes_nothing(
 ) -> None:
     job_id, worker = at_work(state, rabbitmq_url, start)
     worker.terminate()
-    until(lambda: worker.has_logged("Warm shutdown"), 20)
+    until(lambda: worker.has_logged("Warm shutdown"), 60)
     worker.terminate()
     assert ended(worker) == 0
     assert (state.fence(job_id), state.effects(job_id)) == ("done", 1)
@@ -75,6 +75,6 @@ def test_a_job_that_is_broken_off_is_taken_by_another_worker(
     ended(worker)
     assert (state.fence(job_id), state.effects(job_id)) == (None, 0)
     start()
-    until(lambda: state.settled(job_id), 60)
+    until(lambda: state.settled(job_id), 120)
     assert (state.fence(job_id), state.effects(job_id)) == ("done", 1)
     assert state.sql("SELECT note FROM ledger WHERE job_id = :id", id=job_id) == [("1",)]

@@ -44,7 +44,7 @@ class Release:
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
         )
         assert done.returncode == 0, f"{self.name}: {arguments}: {done.returncode}: {done.stdout}\n{done.stderr}"
         return done.stdout

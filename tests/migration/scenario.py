@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 from celery import Celery
 
+from harness.dev.process import spawn
 from tests.migration.releases import Release
 from tests.services import run_sql
 from tests.worker.running import until
@@ -56,20 +58,20 @@ class Scene:
         command = [sys.executable, "-m", "celery", "-A", "rollout_app", "worker", "--loglevel=INFO", "--concurrency=1"]
         command += ["--without-gossip", "--without-mingle", f"--hostname={self.release.tree.name}@test"]
         with self.log.open("wb") as out:
-            process = subprocess.Popen(
+            process = spawn(
                 command,
-                cwd=self.log.parent,
+                folder=self.log.parent,
+                death_signal=signal.SIGKILL,
+                output=out,
                 env=self.release.environment(**self.environment),
-                stdout=out,
-                stderr=subprocess.STDOUT,
             )
         try:
-            until(lambda: " ready." in self.text() or process.poll() is not None, 60, "the worker is ready")
+            until(lambda: " ready." in self.text() or process.poll() is not None, 240, "the worker is ready")
             if process.poll() is not None:
                 raise Broken(self.text()[-1500:])
             yield process
             process.terminate()
-            if (code := process.wait(30)) != 0:
+            if (code := process.wait(120)) != 0:
                 raise Broken(f"the worker ended with {code}: {self.text()[-1500:]}")
         finally:
             if process.poll() is None:
@@ -87,7 +89,7 @@ class Scene:
     def query(self, statement: str) -> list[Any]:
         return run_sql(self.admin, statement.replace("core.", f"{self.schema}."))
 
-    def wait(self, what: str, statement: str, expected: object, seconds: float = 90) -> None:
+    def wait(self, what: str, statement: str, expected: object, seconds: float = 180) -> None:
         """Until a query answers `expected`. Raises Broken, at once where the log says that the tables do not fit."""
 
         def settled() -> bool:

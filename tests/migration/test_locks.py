@@ -101,10 +101,10 @@ class Workers:
         for thread in threads:
             thread.start()
         try:
-            until(lambda: self.count > 30, 30, "they work")
+            until(lambda: self.count > 30, 120, "they work")
             yield
             before = self.count
-            until(lambda: self.count > before + 30, 30, "they go on")
+            until(lambda: self.count > before + 30, 120, "they go on")
         finally:
             self._stop.set()
             for thread in threads:

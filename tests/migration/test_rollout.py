@@ -77,7 +77,7 @@ def test_a_roll_out_under_load(empty_database: str, redis_url: str, tmp_path: Pa
             send()
             newer.migrate(empty_database, schema="jobs")
             send()
-            until(lambda: len(old.query("SELECT 1 FROM core.processed_jobs")) > 20, 30, "the old one goes on")
+            until(lambda: len(old.query("SELECT 1 FROM core.processed_jobs")) > 20, 120, "the old one goes on")
         send()
         for scene in (old, new):
             assert "novelt" not in scene.text()
