@@ -46,6 +46,9 @@ accept_content = ["json"]
 worker_send_task_events = True
 task_send_sent_event = True
 
+# Each worker starts a relay; "off" where `celery -A yourapp harness relay` runs as a service of its own.
+harness_relay = os.environ.get("HARNESS_RELAY", "worker")
+
 # The harness. README.md lists all its settings with their defaults; these are the ones that a project may want to set.
 #
 # harness_service = "billing"            # default: the name of the Celery app
@@ -54,7 +57,6 @@ task_send_sent_event = True
 # harness_prune_every = 3_600            # beat runs harness.prune; None switches it off
 # harness_replay_every = 60              # beat runs harness.replay for jobs with can_replay; None switches it off
 # harness_alert_every = 60               # beat reports dead letters that their own process could not; None: off
-# harness_relay = "worker"               # each worker starts a relay; "off" where `celery -A app harness relay` runs
 #
 # A policy for a queue wins over the policies of the jobs in it.
 # harness_policies = {

@@ -30,15 +30,25 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
-if context.is_offline_mode():
+def write() -> None:
+    """For people who run the statements by hand. The waits for locks are bounded, as online."""
     context.configure(
-        url=os.environ.get("HARNESS_DATABASE_URL", "postgresql://"),
+        dialect_name="postgresql",
+        dialect_opts={"paramstyle": "named"},  # psycopg2's own would double each % of a function's text
         version_table="harness_version",
         version_table_schema=schema,
         literal_binds=True,
+        transaction_per_migration=True,
     )
+    context.execute(f"SET lock_timeout = {config.attributes.get('lock_timeout', 3000)}")
+    if config.attributes.get("from_base", True):
+        context.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
     with context.begin_transaction():
         context.run_migrations()
+
+
+if context.is_offline_mode():
+    write()
 else:
     given = config.attributes.get("connection")
     if given is not None:

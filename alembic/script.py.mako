@@ -1,4 +1,7 @@
-"""${message}"""
+"""${message}
+
+Locks: none on a table that was there.
+"""
 
 import sqlalchemy as sa
 

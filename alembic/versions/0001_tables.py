@@ -1,4 +1,7 @@
-"""The tables: processed_jobs, inbox, dead_letters, audit_log, audit_seals."""
+"""The tables: processed_jobs, inbox, dead_letters, audit_log, audit_seals.
+
+Locks: none on a table that was there.
+"""
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB

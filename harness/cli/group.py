@@ -6,7 +6,8 @@ from harness.cli.dead_letters import dead_letters
 from harness.cli.door import EXIT_CODES, Guarded
 from harness.cli.inbox import inbox
 from harness.cli.keep import prune, replay_sweep
-from harness.cli.serve import dev, migrate, relay
+from harness.cli.migrate import migrate
+from harness.cli.serve import dev, relay
 
 
 @click.group(cls=Guarded, epilog=EXIT_CODES)

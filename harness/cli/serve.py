@@ -1,60 +1,14 @@
-"""`migrate`, `relay` and `dev`."""
+"""`relay` and `dev`."""
 
 from pathlib import Path
 
 import click
-from alembic.util import CommandError
-from sqlalchemy.engine import make_url
 
-from harness.cli.door import EXIT_CODES, app_name, door, refuse
-from harness.store import migrate as migrations
+from harness.cli.door import EXIT_CODES, door
 from harness.store.database import DatabaseAway
 from harness.worker.harness import Harness
 
 LEVELS = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
-
-
-@click.command(epilog=EXIT_CODES)
-@click.option("--check", is_flag=True, help="Change nothing; end with 1 unless the tables are up to date.")
-@click.option("--down", metavar="REVISION", help="Take migrations back, down to this one; 'base' drops every table.")
-@click.option("--yes", is_flag=True, help="Really drop what --down drops, with its data.")
-def migrate(check: bool, down: str | None, yes: bool) -> None:
-    """Create the tables, or bring them up to this release.
-
-    They go into the PostgreSQL schema harness_schema (default: core). Does nothing when they are up to date, so it can
-    be run at every deploy; two that run at once go one after the other.
-    """
-    here = door()
-    settings = here.harness.settings
-    url, schema = settings.database_url, settings.schema_name
-    where = f"schema {schema!r} of {make_url(url).render_as_string(hide_password=True)}"
-    before, newest = migrations.current(url, schema), migrations.newest()
-    if check:
-        if before != newest:
-            refuse(
-                f"{where} is at {before or 'nothing'}, this release needs {newest}: "
-                f"celery -A {app_name()} harness migrate"
-            )
-        here.out.print(f"{where}: {before}, up to date")
-        return
-    if down is not None and not yes:
-        refuse(
-            f"--down {down} drops tables or columns of {where}, with the fences and letters in them: jobs could run a "
-            "second time, evidence would be lost. Nothing was done. If that is wanted, say --yes as well."
-        )
-    try:
-        if down is None:
-            migrations.upgrade(url, schema)
-        else:
-            migrations.downgrade(url, schema, down)
-    except CommandError as error:
-        refuse(
-            f"{where} is at {before or 'nothing'}, which can't be brought to {down or newest}: {error}. A revision "
-            "that is not known belongs to a newer release of celery-job-harness: install that one."
-        )
-    after = migrations.current(url, schema)
-    change = f"{after or 'nothing'}, up to date" if before == after else f"{before or 'nothing'} → {after or 'nothing'}"
-    here.out.print(f"{where}: {change}")
 
 
 @click.command(epilog=EXIT_CODES)

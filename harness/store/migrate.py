@@ -1,25 +1,125 @@
-"""Creates and upgrades the tables in a user's database, from the migrations that the package carries."""
+"""Creates and upgrades the tables in a user's database, from the migrations that the package carries.
 
+Each migration is a transaction of its own, so that its locks are held for its own time only. It waits for a lock no
+longer than `Patience` says: whoever comes after it would wait behind it, the workers' statements too.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import Connection, Engine
 
 from alembic import command
 from harness.store.database import Database
+from harness.store.patience import Patience, patiently, take_turn
 from harness.store.schema import check_schema_name
 
+#: The oldest revision on which the code of this release works, so that it can be rolled out before the migrations are.
+#: tests/migration runs real workers on every revision from this one on; older code is run on every newer schema.
+OLDEST = "0001"
+VERSION_TABLE = "harness_version"
 _PACKAGE = Path(__file__).resolve().parent.parent
-#: Any number serves, as long as every release uses the same: two deploys that migrate at once go one after the other.
-_LOCK = 7_061_995_114
+_USUAL = Patience()
+
+
+class Stand(StrEnum):
+    """How a schema's revision and this release fit together."""
+
+    MISSING = "missing"
+    TOO_OLD = "too_old"
+    #: Behind, and good enough for this release to work on: a roll-out is under way.
+    BEHIND = "behind"
+    UP_TO_DATE = "up_to_date"
+    #: Not known here: a newer release has migrated it.
+    AHEAD = "ahead"
 
 
 def scripts() -> Path:
     """Where the migrations are: inside an installed package, beside it in a source tree."""
     installed = _PACKAGE / "migrations"
     return installed if installed.is_dir() else _PACKAGE.parent / "alembic"
+
+
+def upgrade(url: str, schema: str = "core", revision: str = "head", patience: Patience = _USUAL) -> None:
+    """Bring the schema of the database at `url` up to `revision`; does nothing when it is there or beyond.
+
+    Raises MigrationBlocked when another session's lock was in the way for too long; the migrations before that one
+    stay. Raises alembic's CommandError for a revision that is not known here.
+    """
+    config, known = _config(schema), revisions()
+    target = known.index(newest() if revision == "head" else _script(config).get_revision(revision).revision)
+
+    def step(number: int, connection: Connection) -> None:
+        if _position(config, known, connection, schema) < number:
+            command.upgrade(_bound(config, connection), known[number])
+
+    with _engine(url) as engine:
+        with engine.connect() as connection:
+            start = _position(config, known, connection, schema) + 1
+        for number in range(start, target + 1):
+            _run(engine, f"Migration {known[number]} of schema {schema!r}", patience, partial(step, number))
+
+
+def downgrade(url: str, schema: str = "core", revision: str = "base", patience: Patience = _USUAL) -> None:
+    """Take migrations back, in one transaction. `base` drops every table of the harness, with its data.
+
+    Raises as `upgrade` does.
+    """
+    config = _config(schema)
+    with _engine(url) as engine:
+        what = f"The way down to {revision} of schema {schema!r}"
+        _run(engine, what, patience, lambda connection: command.downgrade(_bound(config, connection), revision))
+
+
+def current(url: str, schema: str = "core") -> str | None:
+    """The revision that the database has, None for none."""
+    with _engine(url) as engine, engine.connect() as connection:
+        return _revision(connection, schema)
+
+
+def revisions() -> list[str]:
+    """Every revision that this release knows, the oldest first. There are no branches."""
+    return [script.revision for script in _script(_config("core")).walk_revisions()][::-1]
+
+
+def newest() -> str:
+    """The revision that this release of the package brings."""
+    return revisions()[-1]
+
+
+def stand(revision: str | None) -> Stand:
+    """What a schema at `revision` (None: without tables) is to this release."""
+    known = revisions()
+    if revision is None:
+        return Stand.MISSING
+    if revision not in known:
+        return Stand.AHEAD
+    if revision == known[-1]:
+        return Stand.UP_TO_DATE
+    return Stand.BEHIND if known.index(revision) >= known.index(OLDEST) else Stand.TOO_OLD
+
+
+def sql(schema: str = "core", since: str | None = None, revision: str = "head", patience: Patience = _USUAL) -> str:
+    """The statements that `upgrade` would send to a schema at `since` (None: without tables), for psql.
+
+    Raises CommandError for a revision that is not known.
+    """
+    written = io.StringIO()
+    config = _config(schema)
+    config.output_buffer = written
+    config.attributes["lock_timeout"] = patience.lock_timeout_ms
+    config.attributes["from_base"] = since is None
+    if since is not None:
+        _script(config).get_revision(since)
+    command.upgrade(config, f"{since or 'base'}:{revision}", sql=True)
+    return written.getvalue()
 
 
 def _config(schema: str) -> Config:
@@ -30,47 +130,38 @@ def _config(schema: str) -> Config:
     return config
 
 
-def upgrade(url: str, schema: str = "core", revision: str = "head") -> None:
-    """Bring the schema of the database at `url` up to `revision`; does nothing when it is there."""
-    _run(url, schema, revision, down=False)
+def _script(config: Config) -> ScriptDirectory:
+    return ScriptDirectory.from_config(config)
 
 
-def downgrade(url: str, schema: str = "core", revision: str = "base") -> None:
-    """Take migrations back. `base` drops every table of the harness, with its data."""
-    _run(url, schema, revision, down=True)
+def _bound(config: Config, connection: Connection) -> Config:
+    config.attributes["connection"] = connection
+    return config
 
 
-def _run(url: str, schema: str, revision: str, *, down: bool) -> None:
-    config = _config(schema)
+def _revision(connection: Connection, schema: str) -> str | None:
+    options = {"version_table": VERSION_TABLE, "version_table_schema": schema}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()
+
+
+def _position(config: Config, known: list[str], connection: Connection, schema: str) -> int:
+    """The place of the schema's revision among `known`; -1 without tables."""
+    revision = _revision(connection, schema)
+    return -1 if revision is None else known.index(_script(config).get_revision(revision).revision)
+
+
+@contextmanager
+def _engine(url: str) -> Iterator[Engine]:
     engine = Database(url).engine
     try:
-        with engine.begin() as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-            config.attributes["connection"] = connection
-            (command.downgrade if down else command.upgrade)(config, revision)
+        yield engine
     finally:
         engine.dispose()
 
 
-def current(url: str, schema: str = "core") -> str | None:
-    """The revision that the database has, None for none."""
-    engine = Database(url).engine
-    try:
-        with engine.connect() as connection:
-            context = MigrationContext.configure(
-                connection, opts={"version_table": "harness_version", "version_table_schema": schema}
-            )
-            return context.get_current_revision()
-    finally:
-        engine.dispose()
+def _run(engine: Engine, what: str, patience: Patience, migrate: Callable[[Connection], None]) -> None:
+    def once(connection: Connection) -> None:
+        take_turn(connection, patience)
+        migrate(connection)
 
-
-def newest() -> str | None:
-    """The revision that this release of the package needs."""
-    return ScriptDirectory.from_config(_config("core")).get_current_head()
-
-
-def is_behind(revision: str) -> bool:
-    """Is `revision` an older one than this release needs? One that is not known here is a newer release's."""
-    known = [script.revision for script in ScriptDirectory.from_config(_config("core")).walk_revisions()]
-    return revision in known[1:]
+    patiently(engine, what, patience, once)

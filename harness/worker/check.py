@@ -23,20 +23,26 @@ def at_start(harness: "Harness") -> None:
 
 
 def schema_is_migrated(harness: "Harness") -> None:
-    """The tables must be there, and not be older than the code. A database that is away is no reason not to start."""
+    """The tables must be there, and not be older than the code can work on. A database that is away stops no start."""
     settings = harness.settings
     try:
         current = migrate.current(settings.database_url, settings.schema_name)
     except DBAPIError as error:
         log.warning("the schema could not be checked, PostgreSQL is away: %s", str(error.orig).splitlines()[0])
         return
-    if current is not None and not migrate.is_behind(current):
-        return
-    has = "has no tables of the harness" if current is None else f"has tables of the older release {current}"
-    raise ConfigError(
-        f"The schema {settings.schema_name!r} of the database {has}. Create or upgrade them: "
-        "celery -A yourapp harness migrate"
-    )
+    stand, how = migrate.stand(current), "Create or upgrade them: celery -A yourapp harness migrate"
+    if stand in (migrate.Stand.MISSING, migrate.Stand.TOO_OLD):
+        has = "has no tables of the harness" if current is None else f"has tables of the older release {current}"
+        raise ConfigError(f"The schema {settings.schema_name!r} of the database {has}. {how}")
+    if stand is migrate.Stand.BEHIND:
+        log.warning(
+            "the schema %r is at %s, this release brings %s. It works on both, but what is new in it may need the "
+            "newer one. %s",
+            settings.schema_name,
+            current,
+            migrate.newest(),
+            how,
+        )
 
 
 def ttl_exceeds_retry_windows(harness: "Harness") -> None:
