@@ -7,8 +7,8 @@ TABLES = {
     "job is done or dead, so a healthy service has few.",
     "dead_letters": "The evidence of each job that did not succeed, and what was done about it.",
     "audit_log": "Who did what to which letter. Append-only: triggers refuse UPDATE, DELETE and TRUNCATE.",
-    "audit_seals": "Hashes over ranges of the audit log, each over the one before. The table is there; nothing writes it "
-    "yet.",
+    "audit_seals": "Hashes over ranges of the audit log, each over the one before. The table is there; nothing writes "
+    "it yet.",
 }
 
 _MESSAGE = {

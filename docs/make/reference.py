@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ value is never renamed, for it is stored. What to do about each stands in the
 def _documented(kind: type[Any]) -> Iterator[tuple[str, str]]:
     """The values of an enum with the text below each."""
     body = ast.parse(inspect.getsource(kind)).body[0].body  # type: ignore[attr-defined]
-    for value, text in zip(body, body[1:], strict=False):
+    for value, text in pairwise(body):
         if isinstance(value, ast.Assign) and isinstance(text, ast.Expr):
             yield value.targets[0].id, " ".join(text.value.value.split())  # type: ignore[attr-defined]
 
@@ -176,7 +177,7 @@ stand in the record's attribute `harness` (a dict), for a JSON formatter. The lo
 the only ones of the package; `harness` has warnings, such as `database away`.
 
 ```text
-completed job_id=order-1 task=shop.credit_points attempt=1 correlation_id=order-1 service=shop consumer=shop/shop.credit_points seconds=0.004
+completed job_id=order-1 task=shop.credit attempt=1 correlation_id=order-1 service=shop consumer=… seconds=0.004
 ```
 
 Code of your own listens with `harness.events.subscribe(function)`; see [alerts](../howto/alerts.md).

@@ -4,8 +4,8 @@ import pwd
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-import click
 import pytest
+from click.shell_completion import split_arg_string
 
 from harness.core.reason import Reason
 from tests.cli.conftest import Shell
@@ -51,7 +51,7 @@ def test_the_commands(place: Place) -> None:
         if block.language != "sh":
             continue
         [line] = block.lines
-        words = click.parser.split_arg_string(line)
+        words = split_arg_string(line)
         assert words[:4] == ["celery", "-A", "billing", "harness"]
         out = alike(shell(*words[4:]).stdout)
         if after is None or after.language != "text":

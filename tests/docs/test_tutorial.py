@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.docs.pages import DOCS, Block, alike, blocks
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 class Reader:
@@ -33,7 +33,7 @@ class Reader:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
@@ -70,7 +70,7 @@ class Reader:
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(40)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
