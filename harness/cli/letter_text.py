@@ -30,7 +30,8 @@ def listed(letters: Sequence[Letter], now: datetime, width: int) -> list[str]:
                 str(letter.attempts),
                 letter.task + _note(letter),
             ),
-            f"{letter.job_id}: {letter.error_type}: {letter.error_message}",
+            # The module of the error's type is in `show`: here its message has the room.
+            f"{letter.job_id}: {letter.error_type.rpartition('.')[2]}: {letter.error_message}",
         )
         for letter in letters
     ]

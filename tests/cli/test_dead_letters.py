@@ -39,11 +39,12 @@ def test_list_fits_a_narrow_terminal(place: Place, shell: Shell, monkeypatch: py
     monkeypatch.setenv("COLUMNS", "80")
     job_id = "01930c5e-7a51-7cc3-8f2e-0123456789ab"
     place.dead(job_id, task="billing.payments.credit_points_to_account", error="requests.exceptions.ConnectTimeout")
+    place.run("UPDATE core.dead_letters SET error_message = repeat('long ', 50)")
     first = place.dead("a")
     shell("dead-letters", "replay", first)
     lines = shell("dead-letters", "list", "--status", "all").stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[4] == f"    {job_id}: requests.exceptions.ConnectTimeout: n…"
+    assert lines[4] == f"    {job_id}: ConnectTimeout: {'long ' * 4}l…"
     assert lines[1].endswith("pay  (replayed)")
     place.run("DELETE FROM core.inbox")
     place.dead("a", error="Refused")

@@ -18,7 +18,7 @@ LETTERS = (
     ("order-42", "billing.charge", Reason.exhausted, "bank.Timeout", "no answer from the bank", 5, 840),
     ("order-43", "billing.charge", Reason.exhausted, "bank.Timeout", "no answer from the bank", 5, 720),
     ("order-44", "billing.credit", Reason.invalid_payload, "harness.core.errors.InvalidPayload",
-     "points: Input should be greater than 0", 1, 540),
+     "the arguments do not fit the handler: points: Input should be greater than 0", 1, 540),
     ("export-7", "billing.export", Reason.timed_out, "TimeLimitExceeded",
      "the hard time limit of 300 s was exceeded", 5, 250),
 )  # fmt: skip
