@@ -24,6 +24,7 @@ from harness.worker.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 100
+DIALECT: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
 #: Where the default of a setting is not the field's own.
 DEFAULTS = {"service": "the app's name", "database_url": "none, must be set"}
 
@@ -97,7 +98,7 @@ as you like; write them through the commands only, which lock in the right order
 def _table(table: Table, text: str) -> str:
     rows = []
     for column in table.columns:
-        kind = column.type.compile(postgresql.dialect()).lower()
+        kind = column.type.compile(DIALECT).lower()
         rows.append(f"| `{column.name}` | {kind} | {_default(column)} | {MEANINGS[f'{table.name}.{column.name}']} |")
     return f"""## {table.name}
 
@@ -127,7 +128,7 @@ def _rules(table: Table) -> list[str]:
         if isinstance(constraint, CheckConstraint):
             rules.append(f"- Check: `{constraint.sqltext}`.")
     for index in sorted(table.indexes, key=lambda i: str(i.name)):
-        sql = str(CreateIndex(index).compile(dialect=postgresql.dialect()))
+        sql = str(CreateIndex(index).compile(dialect=DIALECT))
         rules.append(f"- Index: `{' '.join(sql.split())}`.")
     return rules
 

@@ -92,6 +92,9 @@ def write(
         if value not in (None, ""):
             say(f"  {name:<14} {value}")
     say()
+    say("arguments")
+    say(_indented(_pretty(letter.payload)))
+    say()
     say(many(len(letter.failures), "failure"))
     for failure in letter.failures:
         who = f"  worker {failure['worker']}" if failure.get("worker") else ""
@@ -109,8 +112,6 @@ def write(
     say(_indented(_pretty(message.headers)))
     say("  properties")
     say(_indented(_pretty(message.properties)))
-    say("  arguments")
-    say(_indented(_pretty(letter.payload)))
     say(f"  body: {many(len(message.body), 'byte')}, sha256 {hashlib.sha256(message.body).hexdigest()}")
     text = body_text(message.body)
     shown = repr(message.body[:LONGEST_BODY]) if text is None else text[:LONGEST_BODY]

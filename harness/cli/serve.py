@@ -35,7 +35,7 @@ def migrate(check: bool, down: str | None, yes: bool) -> None:
                 f"{where} is at {before or 'nothing'}, this release needs {newest}: "
                 f"celery -A {app_name()} harness migrate"
             )
-        here.out.print(f"{where}: {before}, up to date")
+        here.out.print(f"{where}: {before}, up to date", soft_wrap=True)
         return
     if down is not None and not yes:
         refuse(
@@ -54,7 +54,7 @@ def migrate(check: bool, down: str | None, yes: bool) -> None:
         )
     after = migrations.current(url, schema)
     change = f"{after or 'nothing'}, up to date" if before == after else f"{before or 'nothing'} → {after or 'nothing'}"
-    here.out.print(f"{where}: {change}")
+    here.out.print(f"{where}: {change}", soft_wrap=True)
 
 
 @click.command(epilog=EXIT_CODES)

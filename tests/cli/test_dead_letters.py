@@ -45,10 +45,10 @@ def test_list_fits_a_narrow_terminal(place: Place, shell: Shell, monkeypatch: py
     lines = shell("dead-letters", "list", "--status", "all").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[4] == f"    {job_id}: ConnectTimeout: {'long ' * 4}l…"
-    assert lines[1].endswith("pay  (replayed)")
+    assert lines[1].endswith("pay (replayed)")
     place.run("DELETE FROM core.inbox")
     place.dead("a", error="Refused")
-    assert "pay  (failed again after 1 replay)" in shell("dead-letters", "list").stdout
+    assert "pay (failed again after 1 replay)" in shell("dead-letters", "list").stdout
 
 
 FILTERS: list[tuple[tuple[str, ...], set[str]]] = [

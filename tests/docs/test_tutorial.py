@@ -55,7 +55,9 @@ class Reader:
     def background(self, line: str) -> Iterator[None]:
         log = self.folder / "first-terminal.log"
         with log.open("w") as output:
-            process = subprocess.Popen(line.split(), cwd=self.folder, env=self.env, stdout=output, stderr=output)
+            # Without Flower, whose fixed port another run on this machine may have.
+            command = [*line.split(), "--no-flower"]
+            process = subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=output, stderr=output)
         try:
             deadline = time.monotonic() + PATIENCE
             while "ready." not in log.read_text():
