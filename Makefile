@@ -10,10 +10,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model screenshots
+.PHONY: help setup demo test lint model docs docs-serve screenshots
 
 help: ## What can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## The environment in .venv: the package, its embedded servers, test and lint tools
 
@@ -35,7 +35,13 @@ screenshots: $(READY) ## The pictures of Flower in docs/images, written by the t
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model
 
+docs: $(READY) ## The documentation in site/, strictly and without network
+	$(BIN)/python docs/make/build.py
+
+docs-serve: $(READY) ## The same, served on http://127.0.0.1:8000 until Ctrl-C
+	$(BIN)/python docs/make/build.py --serve 8000
+
 $(READY): pyproject.toml .ci/make_venv
 	PYTHON="$(PYTHON)" .ci/make_venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev-server,test,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev-server,test,docs,lint]'
 	@touch $@

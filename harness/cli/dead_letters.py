@@ -11,10 +11,12 @@ from harness.cli import letter_text
 from harness.cli.choose import choose, confirm, filter_of, filter_options
 from harness.cli.door import EXIT_CODES, NOTHING, OK, PARTLY, REFUSED, Door, actor_option, door, json_option, refuse
 from harness.cli.letter_json import letter_json
+from harness.cli.text import many
 from harness.replay import Progress, Result, discard_many, replay_many
 from harness.replay.discard import check_reason
 
 MOST_SAID = 20
+LIST_EXIT_CODES = "Exit codes: 0 done, also where no letter matches; 1 error; 2 wrong usage."
 
 
 @click.group("dead-letters", epilog=EXIT_CODES)
@@ -22,13 +24,17 @@ def dead_letters() -> None:
     """Find, understand, replay or discard the jobs that did not succeed."""
 
 
-@dead_letters.command("list", epilog=EXIT_CODES)
+@dead_letters.command("list", epilog=LIST_EXIT_CODES)
 @filter_options()
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show at most so many.")
 @json_option
 def list_(limit: int, as_json: bool, **given: Any) -> None:
-    """List letters, the newest first. Without --status: those that are pending."""
-    ctx, here = click.get_current_context(), door()
+    """List letters, the newest first. Without --status: those that wait for a person (pending_review).
+
+    Two lines each: number, age, reason, tries and task; then job and error. `show` has the rest, --json has it for
+    machines.
+    """
+    here = door()
     which = filter_of(given)
     with here.database.begin() as session:
         letters = here.store.letters.find(session, here.service, which, limit=limit)
@@ -37,11 +43,12 @@ def list_(limit: int, as_json: bool, **given: Any) -> None:
     if as_json:
         click.echo(json.dumps([letter_json(letter, brief=True) for letter in letters], indent=2))
     elif letters:
-        here.out.print(letter_text.table(letters, now))
-        here.out.print(f"{len(letters)} of {total}")
+        for text in letter_text.listed(letters, now, here.out.width):
+            here.out.print(text, soft_wrap=True)
+        rest = "" if total == len(letters) else f"{len(letters)} of "
+        here.out.print(rest + many(total, "letter"))
     else:
         here.out.print("no letter matches")
-    ctx.exit(OK if letters else NOTHING)
 
 
 @dead_letters.command("show", epilog=EXIT_CODES)
@@ -149,7 +156,8 @@ def _bulk(
             click.echo(json.dumps({"matched": len(chosen.ids), "dry_run": dry_run, "ids": chosen.ids}))
         else:
             listed = ": " + ", ".join(map(str, chosen.ids)) if chosen.ids else ""
-            here.out.print(f"would {verb} {len(chosen.ids)} letters{listed}" if chosen.ids else "no letter matches")
+            what = f"would {verb} {many(len(chosen.ids), 'letter')}{listed}; nothing was done"
+            here.out.print(what if chosen.ids else "no letter matches", soft_wrap=True)
         ctx.exit(OK if chosen.ids else NOTHING)
     confirm(verb, chosen, yes=yes, expect=expect)
     results: list[dict[str, Any]] = []
@@ -166,5 +174,6 @@ def _bulk(
             click.echo(f"letter {trouble['id']}: {trouble['result']}: {trouble['error']}", err=True)
         if len(troubles) > MOST_SAID:
             click.echo(f"… and {len(troubles) - MOST_SAID} more; --json has them all", err=True)
-        here.out.print(", ".join(f"{name} {count}" for name, count in counts.items()))
+        for text in letter_text.summary(counts):
+            here.out.print(text, soft_wrap=True)
     ctx.exit(OK if not troubles else REFUSED if len(troubles) == len(results) else PARTLY)

@@ -1,12 +1,12 @@
 """`inbox`: what waits."""
 
 import json
+from typing import Any
 
 import click
-from rich.table import Table
 
 from harness.cli.door import EXIT_CODES, door, json_option
-from harness.cli.text import plain, span
+from harness.cli.text import entries, many, span
 
 
 @click.command(epilog=EXIT_CODES)
@@ -15,7 +15,8 @@ from harness.cli.text import plain, span
 def inbox(limit: int, as_json: bool) -> None:
     """List the jobs that wait: for a retry, a replay or the broker.
 
-    The next to be sent comes first. "sent" is a job that is with the broker or at work; the time is when it would be
+    Two lines each: when it is due, failed tries, queue and task; then job, deliveries and what else is known. The next
+    to be sent comes first. "sent" is a job that is with the broker or at work; the time is when it would be
     sent again if nothing were heard of it. A problem is what the relay met when it tried to send the job.
     """
     here = door()
@@ -28,24 +29,19 @@ def inbox(limit: int, as_json: bool) -> None:
     if not rows:
         here.out.print("the inbox is empty")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("job", "task", "queue"):
-        table.add_column(name, overflow="fold")
-    for name in ("tries", "deliveries", "letter"):
-        table.add_column(name, justify="right")
-    table.add_column("due", no_wrap=True)
-    table.add_column("problem", overflow="fold")
+    for text in _listed(rows, here.out.width):
+        here.out.print(text, soft_wrap=True)
+    here.out.print(("" if total == len(rows) else f"{len(rows)} of ") + many(total, "job"))
+
+
+def _listed(rows: list[dict[str, Any]], width: int) -> list[str]:
+    made = []
     for row in rows:
         when = "now" if row["due_in"] <= 0 else f"in {span(row['due_in'])}"
-        table.add_row(
-            plain(row["job_id"]),
-            plain(row["task"]),
-            plain(row["queue"]),
-            str(row["attempts"]),
-            str(row["deliveries"]),
-            str(row["letter_id"] or ""),
-            f"sent, again {when}" if row["leased"] else when,
-            plain(row["relay_error"] or ""),
-        )
-    here.out.print(table)
-    here.out.print(f"{len(rows)} of {total}")
+        due = f"sent, again {when}" if row["leased"] else when
+        more = [row["job_id"], many(row["deliveries"], "delivery")]
+        if row["letter_id"]:
+            more.append(f"replay of letter {row['letter_id']}")
+        detail = ", ".join(more) + (f"; problem: {row['relay_error']}" if row["relay_error"] else "")
+        made.append(((due, str(row["attempts"]), row["queue"], row["task"]), detail))
+    return entries(("due", ">tries", "queue", "task"), made, width)

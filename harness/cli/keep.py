@@ -5,6 +5,7 @@ import json
 import click
 
 from harness.cli.door import EXIT_CODES, OK, PARTLY, actor_option, door, json_option
+from harness.cli.text import many
 from harness.worker.beat import run_prune, run_sweep
 
 
@@ -23,8 +24,8 @@ def prune(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(counts))
     else:
-        here.out.print(f"deleted {counts['fences']} fences and {counts['letters']} letters", end="")
-        here.out.print(f"; {counts['failed']} parts failed, see the log" if counts["failed"] else "")
+        here.out.print(f"deleted {many(counts['fences'], 'fence')} and {many(counts['letters'], 'letter')}", end="")
+        here.out.print(f"; {many(counts['failed'], 'part')} failed, see the log" if counts["failed"] else "")
     ctx.exit(PARTLY if counts["failed"] else OK)
 
 

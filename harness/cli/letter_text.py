@@ -1,4 +1,4 @@
-"""Letters for people: a table of many, everything about one."""
+"""Letters for people: two lines for each of many, everything about one."""
 
 import hashlib
 import json
@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from harness.cli.letter_json import body_text
-from harness.cli.text import line, moment, plain, span
+from harness.cli.text import entries, line, many, moment, plain, span
 from harness.core.view import jsonable
 from harness.replay import Refused, Result
 from harness.store.letter import Letter
@@ -20,32 +19,58 @@ from harness.store.processed_jobs import FenceRow
 LONGEST_BODY = 20_000
 
 
-def table(letters: Sequence[Letter], now: datetime) -> Table:
-    """A line for each letter."""
-    made = Table(box=None, pad_edge=False)
-    made.add_column("id", justify="right", no_wrap=True)
-    made.add_column("age", justify="right", no_wrap=True)
-    for name in ("status", "reason", "task"):
-        made.add_column(name, overflow="fold")
-    made.add_column("job", overflow="fold")
-    made.add_column("tries", justify="right")
-    made.add_column("replays", justify="right")
-    made.add_column("fingerprint", overflow="fold")
-    made.add_column("error", overflow="fold")
-    for letter in letters:
-        made.add_row(
-            str(letter.id),
-            span((now - letter.created_at).total_seconds()),
-            letter.status + (" (surfaced)" if letter.surfaced else ""),
-            str(letter.reason),
-            plain(letter.task),
-            plain(letter.job_id),
-            str(letter.attempts),
-            str(letter.replays),
-            plain(letter.fingerprint),
-            line(f"{letter.error_type}: {letter.error_message}"),
+def listed(letters: Sequence[Letter], now: datetime, width: int) -> list[str]:
+    """Two lines for each letter, below a line of names."""
+    rows = [
+        (
+            (
+                str(letter.id),
+                span((now - letter.created_at).total_seconds()),
+                str(letter.reason),
+                str(letter.attempts),
+                letter.task + _note(letter),
+            ),
+            # The module of the error's type is in `show`: here its message has the room.
+            f"{letter.job_id}: {letter.error_type.rpartition('.')[2]}: {letter.error_message}",
         )
-    return made
+        for letter in letters
+    ]
+    return entries((">id", "age", "reason", ">tries", "task"), rows, width)
+
+
+def _note(letter: Letter) -> str:
+    """What sets a letter apart from a fresh one that waits for a person."""
+    notes = []
+    if letter.status != "pending_review":
+        notes.append("resolved" if letter.status == "replayed" and letter.resolved_at else letter.status)
+    elif letter.replays:
+        notes.append(f"failed again after {many(letter.replays, 'replay')}")
+    if letter.surfaced and not letter.resolved_at:
+        notes.append("surfaced")
+    return f"  ({', '.join(notes)})" if notes else ""
+
+
+#: What became of the letters that a command was about, in words.
+_DONE = {
+    "replayed": "replayed: {job} in the inbox, and the relay sends {it} to the queue now",
+    "discarded": "discarded: {job} will not run",
+    "resolved": "resolved, nothing sent: {job} succeeded meanwhile",
+    "refused": "refused, unchanged",
+    "failed": "failed, unchanged",
+}
+
+
+def summary(counts: dict[str, int]) -> list[str]:
+    """A line for each kind of result that there was."""
+    lines = []
+    for kind, count in counts.items():
+        if count:
+            are = "is" if count == 1 else "are"
+            job = "its job" if count == 1 else "their jobs"
+            subject = {"replayed": f"{job} {are}", "resolved": f"{job} had"}.get(kind, job)
+            words = _DONE[kind].format(job=subject, it="it" if count == 1 else "them")
+            lines.append(f"{many(count, 'letter')} {words}")
+    return lines
 
 
 def write(
@@ -67,7 +92,10 @@ def write(
         if value not in (None, ""):
             say(f"  {name:<14} {value}")
     say()
-    say(f"failures ({len(letter.failures)})")
+    say("arguments")
+    say(_indented(_pretty(letter.payload)))
+    say()
+    say(many(len(letter.failures), "failure"))
     for failure in letter.failures:
         who = f"  worker {failure['worker']}" if failure.get("worker") else ""
         say(f"  {failure.get('at', '')}  try {failure.get('attempt', '?')}  {failure.get('kind', '')}{who}")
@@ -84,9 +112,7 @@ def write(
     say(_indented(_pretty(message.headers)))
     say("  properties")
     say(_indented(_pretty(message.properties)))
-    say("  arguments")
-    say(_indented(_pretty(letter.payload)))
-    say(f"  body: {len(message.body)} bytes, sha256 {hashlib.sha256(message.body).hexdigest()}")
+    say(f"  body: {many(len(message.body), 'byte')}, sha256 {hashlib.sha256(message.body).hexdigest()}")
     text = body_text(message.body)
     shown = repr(message.body[:LONGEST_BODY]) if text is None else text[:LONGEST_BODY]
     say(_indented(shown + ("…  (--json has all of it)" if len(text or message.body) > LONGEST_BODY else "")))
@@ -110,7 +136,7 @@ def _facts(letter: Letter, fence: FenceRow | None, waits: bool) -> list[tuple[st
         ("reason", str(letter.reason)),
         ("error", line(f"{letter.error_type}: {letter.error_message}", 200)),
         ("needs a person", letter.surfaced),
-        ("tries", f"{letter.attempts} ({letter.deliveries} deliveries since the last outcome)"),
+        ("tries", f"{letter.attempts} ({many(letter.deliveries, 'delivery')} since the last outcome)"),
         ("replays", letter.replays),
         ("fingerprint", letter.fingerprint),
         ("correlation id", letter.correlation_id),

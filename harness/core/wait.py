@@ -25,11 +25,12 @@ class backoff(wait_base):
     `base` is the shortest first wait, `cap` the longest of all; both in seconds. Raises `ConfigError` where
     one is not a positive number.
 
-    >>> wait = backoff(base=30, cap=3600)
-    >>> [wait.window(n) for n in (1, 2, 3, 4)]
-    [(30.0, 60.0), (60.0, 120.0), (120.0, 240.0), (240.0, 480.0)]
-    >>> wait.window(100)
-    (1800.0, 3600.0)
+    Examples:
+        >>> wait = backoff(base=30, cap=3600)
+        >>> [wait.window(n) for n in (1, 2, 3, 4)]
+        [(30.0, 60.0), (60.0, 120.0), (120.0, 240.0), (240.0, 480.0)]
+        >>> wait.window(100)
+        (1800.0, 3600.0)
     """
 
     def __init__(self, base: float = 30.0, cap: float = 3600.0) -> None:

@@ -92,6 +92,6 @@ def test_the_reasons() -> None:
     assert named <= {str(reason) for reason in Reason}
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#]+)\)", TEXT))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", TEXT))))
 def test_a_link(path: str) -> None:
     assert (settings_table.README.parent / path).exists()
