@@ -70,7 +70,12 @@ def newest() -> str | None:
     return ScriptDirectory.from_config(_config("core")).get_current_head()
 
 
-def is_behind(revision: str) -> bool:
-    """Is `revision` an older one than this release needs? One that is not known here is a newer release's."""
+def steps_behind(revision: str | None) -> int | None:
+    """How many revisions older than this release the tables are; None where it does not know `revision`.
+
+    0: up to date. Without a revision there are no tables, which is all the revisions behind.
+    """
     known = [script.revision for script in ScriptDirectory.from_config(_config("core")).walk_revisions()]
-    return revision in known[1:]
+    if revision is None:
+        return len(known)
+    return known.index(revision) if revision in known else None

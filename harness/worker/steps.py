@@ -53,7 +53,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self.harness = Harness.of(worker.app)
         quiet.install()
         try:
-            check.at_start(self.harness)
+            check.at_start(self.harness, _options(worker))
         except ConfigError as error:
             log.critical("%s", error)
             raise SystemExit(f"harness: {error}") from None
@@ -78,6 +78,19 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
             relaying.end(pid)
 
     terminate = stop
+
+
+def _options(worker: Any) -> check.Options:
+    """What the worker was told on its command line, where it was."""
+    pool = getattr(worker, "pool_cls", None)
+    return check.Options(
+        # Celery has the class by now: celery.concurrency.prefork.
+        pool=pool.__module__.rpartition(".")[2] if isinstance(pool, type) else pool,
+        concurrency=getattr(worker, "concurrency", None),
+        time_limit=getattr(worker, "time_limit", None),
+        soft_time_limit=getattr(worker, "soft_time_limit", None),
+        prefetch_multiplier=getattr(worker, "prefetch_multiplier", None),
+    )
 
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]
