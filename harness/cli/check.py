@@ -86,8 +86,8 @@ def _write(out: Console, findings: Sequence[Finding]) -> None:
             out.print(_indented(f"{finding.name}: {finding.what}", 0))
     for why, names in blind.items():
         out.print(_indented(f"{why} ({', '.join(names)})", 0))
-    if well:
-        out.print(_indented("ok: " + ", ".join(dict.fromkeys(finding.name for finding in well)), 0))
+    if silent := [finding.name for finding in well if not finding.what]:
+        out.print(_indented("ok: " + ", ".join(silent), 0))
     counts = Counter(finding.verdict for finding in findings)
     made = len({finding.name for finding in findings})
     told = ", ".join(f"{counts[verdict]} {word}" for verdict, word in _COUNTED.items() if counts[verdict])
@@ -105,4 +105,4 @@ def _paragraph(out: Console, finding: Finding) -> None:
 
 def _indented(text: str, by: int = 2) -> Padding:
     text = masked(text).replace("-A yourapp", f"-A {app_name()}")
-    return Padding(Text(plain(text)), (0, 0, 0, by))
+    return Padding(Text(plain(text)), (0, 0, 0, by), expand=False)

@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
+from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
 from harness.worker import check, quiet, relaying
@@ -27,7 +28,9 @@ def install(harness: "Harness") -> None:
 
 
 def _configure(sender: Any, source: Any = None, **_: Any) -> None:
-    sender.conf.worker_consumer = CONSUMER
+    if sender.conf.worker_consumer == DEFAULTS["worker_consumer"]:
+        # One of the project's own is left to the check `consumer-class`.
+        sender.conf.worker_consumer = CONSUMER
     if str(sender.conf.broker_url or "").startswith(("redis", "rediss", "valkey")):
         # kombu looks for unacknowledged messages every 10 reads and 60 s only: a redelivery took 90 s instead of 15.
         options = dict(sender.conf.broker_transport_options or {})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from harness.worker.check.facts import Facts
 from harness.worker.check.finding import Found, Note, Start, Unknown, Verdict, check
-from harness.worker.check.queues import QueueFacts
+from harness.worker.check.queues import QueueFacts, is_transient
 
 _DAY = 86_400.0
 
@@ -71,8 +71,14 @@ def publisher_confirms(facts: Facts) -> Iterator[Found]:
     do='Leave it at "persistent".',
 )
 def delivery_mode(facts: Facts) -> Iterator[Found]:
-    if facts.transport == "amqp" and facts.conf.task_default_delivery_mode in (1, "1", "transient"):
+    if facts.transport != "amqp":
+        return
+    if is_transient(facts.conf.task_default_delivery_mode):
         yield f"task_default_delivery_mode is {facts.conf.task_default_delivery_mode!r}."
+        return
+    for queue in facts.queues():
+        if queue.transient:
+            yield f"The exchange of {queue} has delivery_mode = transient."
 
 
 @check(

@@ -17,7 +17,6 @@ from harness.worker.request import JobRequest
 from harness.worker.settings import own_keys
 from harness.worker.strategy import job_strategy
 
-_KNOWN = set(SETTING_KEYS) | {"worker_consumer"}
 _FAMILIES = ("task_", "worker_", "broker_", "result_", "beat_", "accept_", "event_", "control_")
 
 
@@ -25,15 +24,17 @@ _FAMILIES = ("task_", "worker_", "broker_", "result_", "beat_", "accept_", "even
     "celery-settings",
     Verdict.warning,
     Start.says,
-    about="names that begin like Celery's settings and are none",
+    about="names that are almost one of Celery's settings",
     means="Celery passes over a setting whose name it does not know, so what it should have changed is as before.",
     do="Correct the name, or take the line out.",
 )
 def celery_settings(facts: Facts) -> Iterator[Found]:
-    for name in sorted(own_keys(facts.conf)):
-        if name.startswith(_FAMILIES) and name not in _KNOWN:
-            close = difflib.get_close_matches(name, _KNOWN, n=1)
-            yield f"{name} is no setting of Celery's{f'; is {close[0]} meant?' if close else '.'}"
+    for name, written in sorted(own_keys(facts.conf).items()):
+        if not name.startswith(_FAMILIES) or name in SETTING_KEYS or callable(facts.conf.get(written)):
+            continue
+        # A project may keep values of its own there: only what looks like a known name is taken for a slip.
+        if close := difflib.get_close_matches(name, SETTING_KEYS, n=1, cutoff=0.85):
+            yield f"{written} is no setting of Celery's; is {close[0]} meant?"
 
 
 @check(
@@ -217,7 +218,9 @@ def pool_limits(facts: Facts) -> Iterator[Found]:
     do='Name the app, Celery("billing"), or set harness_service.',
 )
 def service(facts: Facts) -> Iterator[Found]:
-    if facts.settings.service in ("default", "celery", "__main__", "tasks"):
+    if "service" in facts.harness._overrides or "harness_service" in own_keys(facts.conf):
+        return
+    if facts.settings.service in ("default", "celery", "tasks", "__main__"):
         yield f"The service is called {facts.settings.service!r}."
 
 

@@ -17,6 +17,7 @@ class QueueFacts:
     exclusive: bool = False
     auto_delete: bool = False
     no_ack: bool = False
+    transient: bool = False
     of_server: bool = False
     policy: str = ""
 
@@ -32,6 +33,11 @@ class QueueFacts:
 
     def __str__(self) -> str:
         return f"queue {self.name!r}" + (f" (policy {self.policy!r})" if self.policy else "")
+
+
+def is_transient(delivery_mode: Any) -> bool:
+    """Does this delivery mode, as AMQP or kombu writes it, keep messages in memory only?"""
+    return str(delivery_mode) in ("1", "transient")
 
 
 def configured(app: Celery) -> list[QueueFacts]:
@@ -57,4 +63,5 @@ def _facts(queue: Any) -> QueueFacts:
         exclusive=bool(queue.exclusive),
         auto_delete=bool(queue.auto_delete),
         no_ack=bool(queue.no_ack),
+        transient=bool(queue.exchange) and is_transient(queue.exchange.delivery_mode),
     )
