@@ -48,20 +48,28 @@ class Door:
         return self.harness.settings.service
 
 
-def door() -> Door:
-    """The door of the command that runs. Raises UsageError without an app, ConfigError for wrong settings."""
+def entrance(width: int = _WIDTH) -> Door:
+    """The door of the command that runs, whatever its settings are. `width`: of lines that go to no terminal.
+
+    Raises UsageError without an app.
+    """
     context = click.get_current_context()
     root = context.find_root()
     if "app" in root.params and root.params["app"] is None:
         raise click.UsageError("Which app? Name its module: celery -A yourapp harness …")
-    wide = None if os.environ.get("COLUMNS") or sys.stdout.isatty() else _WIDTH
+    wide = None if os.environ.get("COLUMNS") or sys.stdout.isatty() else width
     console = Console(no_color=context.obj.no_color, markup=False, highlight=False, width=wide)
-    harness = Harness.of(context.obj.app)
+    return Door(Harness.of(context.obj.app), console)
+
+
+def door() -> Door:
+    """The door of the command that runs. Raises UsageError without an app, ConfigError for wrong settings."""
+    here = entrance()
     try:
-        make_url(harness.settings.database_url)
+        make_url(here.harness.settings.database_url)
     except (ArgumentError, ValueError):
         refuse(NO_URL)
-    return Door(harness, console)
+    return here
 
 
 def app_name() -> str:

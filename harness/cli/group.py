@@ -2,6 +2,7 @@
 
 import click
 
+from harness.cli.check import check
 from harness.cli.dead_letters import dead_letters
 from harness.cli.door import EXIT_CODES, Guarded
 from harness.cli.inbox import inbox
@@ -19,5 +20,5 @@ def harness() -> None:
     """
 
 
-for command in (migrate, dev, relay, dead_letters, inbox, replay_sweep, prune):
+for command in (check, migrate, dev, relay, dead_letters, inbox, replay_sweep, prune):
     harness.add_command(command)

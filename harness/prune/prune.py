@@ -45,6 +45,7 @@ def prune(
     work = _Prune(database, store, service, timedelta(seconds=processed_ttl), timedelta(seconds=letters_ttl), progress)
     work.fences(batch_pages)
     work.letters()
+    work.signs()
     for table, count in (("processed_jobs", work.counts["fences"]), ("dead_letters", work.counts["letters"])):
         if count:
             events.emit(Pruned(table, count, service))
@@ -112,6 +113,17 @@ class _Prune:
                     self.counts["failed"] += 1
                     break
                 count = done
+
+    def signs(self) -> None:
+        """Of relays and beats that are gone; no row that anybody would miss."""
+        try:
+            with self.database.begin() as session:
+                self.store.presence.prune(session, self.service)
+        except DatabaseAway:
+            raise
+        except Exception as error:
+            log.error("prune: old rows of presence can't be deleted: %s", error)
+            self.counts["failed"] += 1
 
     def _batch(self, name: str, what: str, batch: Callable[[Session], int], *, quiet: bool = False) -> int | None:
         """One transaction; returns how many rows it deleted, None when it failed."""

@@ -1,6 +1,7 @@
 """Lease, commit, publish, and take the lease back where publishing failed."""
 
 import logging
+import platform
 import threading
 from collections.abc import Callable
 
@@ -8,8 +9,10 @@ import tenacity
 
 from harness.core.errors import HarnessError
 from harness.core.events import Events, Relayed
+from harness.relay.sign import SignOfLife
 from harness.store.database import Database, DatabaseAway
 from harness.store.inbox import InboxRow
+from harness.store.presence import RELAY
 from harness.store.store import Store
 
 log = logging.getLogger("harness")
@@ -81,7 +84,9 @@ class Relay:
         """Send until `stop` is set; backs off while PostgreSQL or the broker is away, and goes on by itself."""
         wait = tenacity.wait_random_exponential(multiplier=0.2, max=10)
         failures = 0
+        alive = SignOfLife(self.database, self.store, self.service, RELAY, platform.node() or "?")
         while not stop.is_set():
+            alive.give()
             try:
                 found = self.step()
                 failures = 0

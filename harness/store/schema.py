@@ -58,6 +58,7 @@ class Tables:
     dead_letters: Table
     audit_log: Table
     audit_seals: Table
+    presence: Table
 
 
 def check_schema_name(schema: str) -> str:
@@ -223,4 +224,13 @@ def tables_of(schema: str) -> Tables:
         PrimaryKeyConstraint("id"),
         UniqueConstraint("last_id"),
     )
-    return Tables(metadata, processed_jobs, inbox, dead_letters, audit_log, audit_seals)
+    presence = Table(
+        "presence",
+        metadata,
+        Column("service", Text),
+        Column("role", Text),
+        Column("name", Text),
+        _now("seen_at"),
+        PrimaryKeyConstraint("service", "role", "name"),
+    )
+    return Tables(metadata, processed_jobs, inbox, dead_letters, audit_log, audit_seals, presence)

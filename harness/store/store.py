@@ -1,10 +1,11 @@
-"""The four tables of one schema, in the order in which their rows are locked."""
+"""The tables of one schema, in the order in which their rows are locked; the presence of relays and beat beside."""
 
 from functools import lru_cache
 
 from harness.store.audit_log import Audit
 from harness.store.dead_letters import DeadLetters
 from harness.store.inbox import Inbox
+from harness.store.presence import Presence
 from harness.store.processed_jobs import Fence
 from harness.store.schema import tables_of
 
@@ -19,6 +20,7 @@ class Store:
         self.inbox = Inbox(tables.inbox, tables.processed_jobs)
         self.letters = DeadLetters(tables.dead_letters)
         self.audit = Audit(tables.audit_log)
+        self.presence = Presence(tables.presence)
 
     @staticmethod
     @lru_cache

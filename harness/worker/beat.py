@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import tenacity
 
 from harness.observe.unalerted import tell_forgotten
+from harness.relay import SignOfLife
 from harness.store.database import DatabaseAway
+from harness.store.presence import BEAT
 from harness.worker.decode import arguments_of
+from harness.worker.settings import own_keys
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -32,6 +35,7 @@ def install(harness: "Harness") -> None:
     @app.task(name=PRUNE, ignore_result=True, **options)  # type: ignore[untyped-decorator]
     def prune() -> dict[str, int]:
         """Delete fences and letters that nothing can need any more."""
+        _seen(harness, PRUNE)
         return _patiently(harness, partial(run_prune, harness))
 
     @app.task(name=REPLAY, **options)  # type: ignore[untyped-decorator]
@@ -40,6 +44,7 @@ def install(harness: "Harness") -> None:
         from harness.replay import replay_many
 
         if letter_ids is None:
+            _seen(harness, REPLAY)
             return _patiently(harness, partial(run_sweep, harness, actor))
         service = harness.settings.service
         return replay_many(harness.database, harness.store, service, letter_ids, actor, harness.events, reason=reason)
@@ -86,6 +91,11 @@ def run_alert(harness: "Harness") -> dict[str, int]:
     return {"reported": tell_forgotten(harness.database, harness.store, settings.service, harness.events)}
 
 
+def _seen(harness: "Harness", task: str) -> None:
+    """A sweep runs because a beat has sent it: `harness check` asks for that."""
+    SignOfLife(harness.database, harness.store, harness.settings.service, BEAT, task).give()
+
+
 def _patiently(harness: "Harness", run: Callable[[], dict[str, int]]) -> dict[str, int]:
     """A database that is away for a moment is waited for, as by a job."""
     retrying = tenacity.Retrying(
@@ -100,8 +110,9 @@ def _patiently(harness: "Harness", run: Callable[[], dict[str, int]]) -> dict[st
 def _schedule(harness: "Harness", sender: Any, **_: Any) -> None:
     """Our entries go below the project's own, so that an entry of the same name replaces ours."""
     ours: dict[str, Any] = {}
+    written = own_keys(sender.conf)
     for name, key, default in _EVERY:
-        every = harness._overrides.get(key, sender.conf.get(f"harness_{key}", default))
+        every = harness._overrides.get(key, sender.conf.get(written.get(f"harness_{key}", ""), default))
         if every is not None:
             # A run that nobody came to before the next one is due is not worth running.
             options = {"expires": float(every), "ignore_result": True}

@@ -1,7 +1,9 @@
 """The settings, as they stand in `celeryconfig.py` with the prefix `harness_`."""
 
+import difflib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from celery import Celery
@@ -12,6 +14,7 @@ from harness.core.errors import ConfigError
 from harness.core.policy import Policy
 from harness.process.spec import Limits
 from harness.store.database import with_driver
+from harness.store.schema import check_schema_name
 
 DAY = 86_400.0
 
@@ -64,6 +67,14 @@ class Settings(BaseModel):
             raise ValueError("is no URL of PostgreSQL: postgresql+psycopg2://user:password@host/database")
         return url
 
+    @field_validator("schema_name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        try:
+            return check_schema_name(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
     @property
     def limits(self) -> Limits:
         return Limits(
@@ -76,27 +87,40 @@ class Settings(BaseModel):
         )
 
 
+def own_keys(conf: Any) -> dict[str, str]:
+    """What the project has set itself: the setting's name in lower case → as it is written.
+
+    A namespace of `config_from_object(…, namespace="CELERY")` is not a part of the name; what stands beside it is not
+    Celery's, and left out. Without a namespace an upper-case HARNESS_… is taken as well.
+    """
+    prefix = str(conf.finalize().prefix or "")
+    keys: dict[str, str] = {}
+    for key in (key for layer in conf.maps[:-1] for key in layer if isinstance(key, str)):
+        if prefix and key.startswith(prefix):
+            keys[key.removeprefix(prefix).lower()] = key
+        elif key.islower():
+            keys[key] = key
+        elif key.startswith("HARNESS_") and not prefix:
+            keys.setdefault(key.lower(), key)
+    return keys
+
+
 def read(app: Celery, overrides: Mapping[str, Any]) -> Settings:
     """The settings of `app`; ConfigError names every one that is wrong and what is expected."""
     names = [field.alias or name for name, field in Settings.model_fields.items()]
-    given = {name: value for name in names if (value := app.conf.get(f"harness_{name}", _MISSING)) is not _MISSING}
+    written = {key: as_it_is for key, as_it_is in own_keys(app.conf).items() if key.startswith("harness_")}
+    given = {name: app.conf[written[f"harness_{name}"]] for name in names if f"harness_{name}" in written}
     given |= overrides
-    unknown = sorted(
-        key for key in app.conf if key.startswith("harness_") and key.removeprefix("harness_") not in names
-    )
+    unknown = sorted({as_it_is for key, as_it_is in written.items() if key.removeprefix("harness_") not in names})
+    unknown += sorted(f"Harness(…, {name}=…)" for name in overrides if name not in names)
     if unknown:
-        raise ConfigError(
-            f"Unknown settings: {', '.join(unknown)}. Known ones: {', '.join('harness_' + n for n in names)}."
-        )
+        raise ConfigError(_unknown(unknown, names))
+    _refuse_unread(app.conf, given, names)
     given.setdefault("service", app.main or "default")
     if url := os.environ.get("HARNESS_DATABASE_URL"):
         given["database_url"] = url
     if "database_url" not in given:
-        raise ConfigError(
-            "No database: set harness_database_url in celeryconfig.py, or HARNESS_DATABASE_URL in the environment, to "
-            "your PostgreSQL, for example postgresql+psycopg2://user:password@localhost/billing. To try the harness "
-            "without one: celery -A yourapp harness dev."
-        )
+        raise ConfigError(_no_database())
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -109,4 +133,39 @@ def _wrong(name: str, value: object, why: str) -> str:
     return f"harness_{name} = {shown}: {why}"
 
 
-_MISSING = object()
+def _unknown(unknown: list[str], names: list[str]) -> str:
+    told = []
+    for text in unknown:
+        bare = text.lower().removeprefix("harness(…, ").removesuffix("=…)").rpartition("harness_")[2]
+        close = difflib.get_close_matches(bare, names, n=1)
+        told.append(f"{text} (is harness_{close[0]} meant?)" if close else text)
+    return f"Unknown settings: {', '.join(told)}. Known ones: {', '.join('harness_' + n for n in names)}."
+
+
+def _refuse_unread(conf: Any, given: Mapping[str, Any], names: list[str]) -> None:
+    """With a namespace Celery reads HARNESS_RELAY not at all, whoever wrote it thinks that it does."""
+    prefix = str(conf.prefix or "")
+    if not prefix:
+        return
+    keys = {key for layer in conf.maps[:-1] for key in layer if isinstance(key, str)}
+    unread = [f"HARNESS_{n.upper()}" for n in names if f"HARNESS_{n.upper()}" in keys and n not in given]
+    if "HARNESS_DATABASE_URL" in unread and os.environ.get("HARNESS_DATABASE_URL"):
+        unread.remove("HARNESS_DATABASE_URL")
+    if unread:
+        raise ConfigError(
+            f"Settings that are not read, because the app's namespace is {prefix.rstrip('_')!r}: {', '.join(unread)}. "
+            f"Call them {', '.join(prefix + name for name in unread)}."
+        )
+
+
+def _no_database() -> str:
+    text = (
+        "No database: set harness_database_url in celeryconfig.py, or HARNESS_DATABASE_URL in the environment, to "
+        "your PostgreSQL, for example postgresql+psycopg2://user:password@localhost/billing."
+    )
+    if Path(".harness/env").is_file():
+        return f"{text} For the one of the `harness dev` that runs in this folder: . .harness/env"
+    near = difflib.get_close_matches("HARNESS_DATABASE_URL", [k for k in os.environ if k.startswith("HARNESS_")], n=1)
+    if near:
+        return f"{text} The environment has {near[0]}, which is not read; is HARNESS_DATABASE_URL meant?"
+    return f"{text} To try the harness without one: celery -A yourapp harness dev."

@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
+from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
 from harness.worker import check, quiet, relaying
@@ -27,7 +28,9 @@ def install(harness: "Harness") -> None:
 
 
 def _configure(sender: Any, source: Any = None, **_: Any) -> None:
-    sender.conf.worker_consumer = CONSUMER
+    if sender.conf.worker_consumer == DEFAULTS["worker_consumer"]:
+        # One of the project's own is left to the check `consumer-class`.
+        sender.conf.worker_consumer = CONSUMER
     if str(sender.conf.broker_url or "").startswith(("redis", "rediss", "valkey")):
         # kombu looks for unacknowledged messages every 10 reads and 60 s only: a redelivery took 90 s instead of 15.
         options = dict(sender.conf.broker_transport_options or {})
@@ -53,7 +56,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self.harness = Harness.of(worker.app)
         quiet.install()
         try:
-            check.at_start(self.harness)
+            check.at_start(self.harness, _options(worker))
         except ConfigError as error:
             log.critical("%s", error)
             raise SystemExit(f"harness: {error}") from None
@@ -78,6 +81,19 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
             relaying.end(pid)
 
     terminate = stop
+
+
+def _options(worker: Any) -> check.Options:
+    """What the worker was told on its command line, where it was."""
+    pool = getattr(worker, "pool_cls", None)
+    return check.Options(
+        # Celery has the class by now: celery.concurrency.prefork.
+        pool=pool.__module__.rpartition(".")[2] if isinstance(pool, type) else pool,
+        concurrency=getattr(worker, "concurrency", None),
+        time_limit=getattr(worker, "time_limit", None),
+        soft_time_limit=getattr(worker, "soft_time_limit", None),
+        prefetch_multiplier=getattr(worker, "prefetch_multiplier", None),
+    )
 
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]
