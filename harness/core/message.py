@@ -4,9 +4,9 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from harness.core.text import int_text, safe_repr, safe_str
+from harness.core.text import LONGEST_DECIMAL, int_text, safe_repr, safe_str
 from harness.core.view import jsonable
 
 __all__ = ["Message", "digest", "job_key", "jsonable"]
@@ -55,6 +55,11 @@ def digest(args: object, kwargs: object) -> bytes:
     Two copies of a job have the same digest; the same id with another digest is not a duplicate. What JSON
     has no form for goes in as its `repr`.
     """
+    if _is_plain(args) and _is_plain(kwargs):
+        try:
+            return hashlib.sha256(_encode([args, kwargs]).encode()).digest()
+        except (ValueError, RecursionError):  # NaN, more digits than Python writes, a cycle, too deep for it
+            pass
     found = hashlib.sha256()
     try:
         for token in _canonical([args, kwargs]):
@@ -62,6 +67,29 @@ def digest(args: object, kwargs: object) -> bytes:
     except Exception:  # an object with hostile methods; what was read before it still tells copies apart
         found.update(b"<unreadable>")
     return found.digest()
+
+
+#: The same text as `_canonical` makes, at the speed of C, for what a JSON message can hold.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def _is_plain(value: object, levels: int = 20) -> bool:
+    """Whether `value` is made of nothing but JSON's own types, with text as keys, and not very deep."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is int:
+        return cast(int, value).bit_length() < LONGEST_DECIMAL
+    if levels == 0:
+        return False
+    if kind is list or kind is tuple:
+        return all(_is_plain(inner, levels - 1) for inner in cast(list[object], value))
+    return kind is dict and all(
+        type(key) is str and _is_plain(inner, levels - 1) for key, inner in cast(dict[object, object], value).items()
+    )
+
+
+_SCALARS = frozenset((str, float, bool, type(None)))
 
 
 class _Token(str):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from celery import Celery
@@ -63,7 +64,7 @@ class Settings(BaseModel):
             raise ValueError("is no URL of PostgreSQL: postgresql+psycopg2://user:password@host/database")
         return url
 
-    @property
+    @cached_property
     def limits(self) -> Limits:
         return Limits(
             fence_wait=self.fence_wait,

@@ -43,6 +43,12 @@ class Wire:
     marks: dict[str, str] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A dataclass with slots is pickled field by field in Python, which every job would pay for twice.
+        m = self.message
+        message = (m.body, m.content_type, m.content_encoding, m.headers, m.properties, m.queue)
+        return _unpacked, (message, self.redelivered, self.worker, self.revoked, self.marks, self.head)
+
     def with_plain_headers(self) -> "Wire":
         """The same message with its envelope as text, where PostgreSQL or pickle refuses what is in it."""
         message = self.message
@@ -56,6 +62,10 @@ class Wire:
     def says(self, name: str) -> Any:
         """What the message says for `name`: in its headers or, by protocol 1, in its body. None for nothing."""
         return self.head[name] if name in self.head else self.message.headers.get(name)
+
+
+def _unpacked(message: tuple[Any, ...], *rest: Any) -> Wire:
+    return Wire(Message(*message), *rest)
 
 
 def wire_of(
@@ -88,8 +98,11 @@ def wire_of(
     return Wire(exact, redelivered, worker, revoked, {key: str(value) for key, value in marks.items()}, said)
 
 
-def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
-    """The delivery that a message is. Unreadable marks are as good as none: the fence decides all the same."""
+def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes | None = None) -> Copy:
+    """The delivery that a message is, with the digest of its arguments.
+
+    Unreadable marks are as good as none: the fence decides all the same.
+    """
     headers = wire.message.headers
     marks = wire.marks
     task = wire.says("task")
@@ -107,6 +120,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
         task=task,
         job_id=job_id,
         message=wire.message,
+        digest=digest,
         ordering_key=_text(headers.get(ORDERING_KEY)),
         tenant=_text(headers.get(TENANT)),
         priority=_small(wire.message.properties.get("priority")),
