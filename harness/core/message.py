@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -74,22 +74,27 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fals
 
 
 def _is_plain(value: object, levels: int = 20) -> bool:
-    """Whether `value` is made of nothing but JSON's own types, with text as keys, and not very deep."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
-    if kind is int:
-        return cast(int, value).bit_length() < LONGEST_DECIMAL
-    if levels == 0:
-        return False
-    if kind is list or kind is tuple:
-        return all(_is_plain(inner, levels - 1) for inner in cast(list[object], value))
-    return kind is dict and all(
-        type(key) is str and _is_plain(inner, levels - 1) for key, inner in cast(dict[object, object], value).items()
-    )
+    """Whether a container is made of nothing but JSON's own types, with text as keys, and not very deep."""
+    inside: Iterable[object]
+    if type(value) is dict:
+        for key in value:
+            if type(key) is not str:
+                return False
+        inside = value.values()
+    elif type(value) is list or type(value) is tuple:
+        inside = cast(Sequence[object], value)
+    else:
+        return type(value) is int and value.bit_length() < LONGEST_DECIMAL
+    for inner in inside:
+        if type(inner) in _SCALARS or (type(inner) is int and -_USUAL < inner < _USUAL):
+            continue
+        if levels == 0 or not _is_plain(inner, levels - 1):
+            return False
+    return True
 
 
 _SCALARS = frozenset((str, float, bool, type(None)))
+_USUAL = 2**63
 
 
 class _Token(str):

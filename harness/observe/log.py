@@ -40,6 +40,7 @@ def write(event: Event) -> None:
     log.log(level, "%s %s", name, line, extra={"harness": {"event": name, **ordered}})
 
 
+@lru_cache(1024, typed=True)  # the same few names and numbers stand in most lines
 def _plain(value: object) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     return repr(text) if _UNCLEAR.search(text) else text

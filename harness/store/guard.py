@@ -17,7 +17,7 @@ _GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
 _ROLLBACK = r"ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
 #: What ends a transaction or begins another one: as the first statement of a text, or (but for BEGIN and END, which
 #: PL/pgSQL has too) as a later one.
-_ENDS = re.compile(
+ENDS = re.compile(
     rf"^{_GAP}(?:COMMIT|{_ROLLBACK}|BEGIN|START\s+TRANSACTION|END|ABORT|PREPARE\s+TRANSACTION)\b"
     rf"|;{_GAP}(?:COMMIT|{_ROLLBACK})\b",
     re.IGNORECASE | re.DOTALL,
@@ -60,7 +60,7 @@ class GuardedCursor(PgCursor):
 
     def execute(self, query: Any, vars: Any = None) -> None:
         connection: Any = self.connection
-        if connection.at_work and _ENDS.search(query if isinstance(query, str) else _text(query, self)):
+        if connection.at_work and ENDS.search(query if isinstance(query, str) else _text(query, self)):
             refuse(f"send {_text(query, self).strip()[:60]!r}")
         super().execute(query, vars)
 

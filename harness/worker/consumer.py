@@ -1,6 +1,5 @@
 """In the parent: the consumer. What Celery would drop with a log line goes to a child that writes the evidence."""
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +56,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 
         Its message is with the broker again, and will be a duplicate.
         """
-        return super().call_soon_ack(_on_a_channel(p), *args, **kwargs)
+        return super().call_soon_ack(_OnAChannel(p), *args, **kwargs)
 
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
         name = _head(message).get("task", message.headers.get("task"))
@@ -129,14 +128,17 @@ def _close_anyway(close: Callable[[], None]) -> Callable[[], None]:
     return close_anyway
 
 
-def _on_a_channel(verb: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(verb)
-    def on_a_channel(*args: Any, **kwargs: Any) -> Any:
+class _OnAChannel:
+    """Calls `verb`, a method of a message."""
+
+    def __init__(self, verb: Callable[..., Any]) -> None:
+        self.verb = verb
+        # By name and owner, Celery's pool tells at shutdown which callbacks still have to run.
+        self.__name__ = getattr(verb, "__name__", "")
+        self.__self__ = getattr(verb, "__self__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return verb(*args, **kwargs)
+            return self.verb(*args, **kwargs)
         except AttributeError as error:  # what kombu's Redis transport has for a closed channel
             log.warning("a message could not be acknowledged, its connection is gone; it comes again: %r", error)
-
-    # By name and owner, Celery's pool tells at shutdown which callbacks still have to run.
-    on_a_channel.__self__ = getattr(verb, "__self__", None)  # type: ignore[attr-defined]
-    return on_a_channel

@@ -134,7 +134,7 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     task, harness = app.tasks[name], Harness.of(app)
     service, consumer = harness.settings.service, task.spec.consumer
     try:
-        args, kwargs, embed = decoded or payload_of(wire.message, app.conf.accept_content)
+        args, kwargs, embed = decoded or payload_of(wire.message, harness.accepts)
         if (problem := wrong_shape(args, kwargs, ())) is not None:
             return 0, _record(harness, copy_of(wire, service, consumer), classify(problem)), 0.0
         args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
@@ -206,7 +206,7 @@ def _reply(delivery: Delivery, seconds: float) -> Reply:
 def _said(outcome: Outcome, error: BaseException | None) -> Reply:
     match outcome:
         case Completed(result):
-            return Reply("completed", saferepr(result, 1024))
+            return Reply("completed", "None" if result is None else saferepr(result, 1024))
         case Duplicate(result):
             return Reply("duplicate", saferepr(_read(result), 1024))
         case Stale():

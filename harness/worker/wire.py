@@ -24,6 +24,9 @@ TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
 RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH)
+#: What is said by the headers of one delivery, and is none of the message's.
+_MARKS = frozenset((*RELAY_HEADERS, "redelivered"))
+_OF_THE_DELIVERY = frozenset(("delivery_info", "delivery_tag", "body_encoding"))
 #: The task name of a message that has none that can be read.
 NO_TASK = "?"
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
@@ -75,27 +78,28 @@ def wire_of(
     headers = message.headers if isinstance(message.headers, dict) else {"harness_raw": repr(message.headers)}
     info = message.delivery_info if isinstance(message.delivery_info, dict) else {}
     properties = message.properties if isinstance(message.properties, dict) else {}
+    marked = not _MARKS.isdisjoint(headers)
     exact = Message(
         body=_raw_body(message),
         content_type=_text(message.content_type),
         content_encoding=_text(message.content_encoding),
         # A Redis-protocol transport marks in the headers what it delivers again.
-        headers={
-            key: value
-            for key, value in headers.items()
-            if key not in RELAY_HEADERS and not (key == "redelivered" and value is True)
-        },
-        properties={
-            key: value
-            for key, value in properties.items()
-            if key not in ("delivery_info", "delivery_tag", "body_encoding")
-        },
+        headers=_without_marks(headers) if marked else headers,
+        properties={key: value for key, value in properties.items() if key not in _OF_THE_DELIVERY},
         queue=bounded(queue, 255),
     )
-    marks = {key: headers[key] for key in RELAY_HEADERS if key in headers}
+    marks = {key: str(headers[key]) for key in RELAY_HEADERS if key in headers} if marked else {}
     redelivered = bool(info.get("redelivered") or headers.get("redelivered"))
     said = {key: head[key] for key in ("id", "task", "eta", "expires") if key in head} if head else {}
-    return Wire(exact, redelivered, worker, revoked, {key: str(value) for key, value in marks.items()}, said)
+    return Wire(exact, redelivered, worker, revoked, marks, said)
+
+
+def _without_marks(headers: dict[Any, Any]) -> dict[Any, Any]:
+    return {
+        key: value
+        for key, value in headers.items()
+        if key not in RELAY_HEADERS and not (key == "redelivered" and value is True)
+    }
 
 
 def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes | None = None) -> Copy:
