@@ -5,6 +5,7 @@ import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 
 from benchmarks.run import AGAIN, Found
@@ -87,7 +88,7 @@ def _throughput(found: Found) -> str:
     def shown(value: Median) -> str:
         return f"{value.value:.0f} [{value.low:.0f}, {value.high:.0f}]"
 
-    rows = [[name, shown(found.of(name, lambda sample: sample.rate))] for name in (*NAMES, AGAIN)]
+    rows = [[name, shown(found.of(name, attrgetter("rate")))] for name in (*NAMES, AGAIN)]
     return _table(("variant", "jobs per second"), rows)
 
 
@@ -116,12 +117,9 @@ def _per_job(found: Found) -> str:
                 name,
                 f"{traffic.round_trips:g}",
                 f"{traffic.statements:g}",
-                f"{found.of(name, lambda sample: sample.wal).value:.0f}",
+                f"{found.of(name, attrgetter('wal')).value:.0f}",
                 f"{latency.p50 * 1e3:.1f} / {latency.p99 * 1e3:.1f}",
-                *(
-                    f"{found.of(name, lambda sample, what=what: getattr(sample, what)).value * 1e6:.0f}"
-                    for what in ("parent", "children", "server")
-                ),
+                *(f"{found.of(name, attrgetter(what)).value * 1e6:.0f}" for what in ("parent", "children", "server")),
             ]
         )
     head = ("variant", "round trips", "statements", "WAL bytes", "enqueue to commit p50 / p99, ms")

@@ -31,7 +31,8 @@ def median(values: Sequence[float]) -> Median:
 
 def _coverage(n: int, rank: int) -> float:
     """How probably the true median lies between the rank-th value from below and the one from above."""
-    return 1 - 2 * sum(math.comb(n, k) for k in range(rank)) / 2**n
+    outside: int = sum(math.comb(n, k) for k in range(rank))
+    return 1 - 2 * outside / float(2**n)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

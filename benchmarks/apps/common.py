@@ -29,7 +29,7 @@ def engine_of() -> Engine:
     """An engine of one connection per process of the pool, as the harness has."""
     engine = create_engine(with_driver(os.environ["HARNESS_DATABASE_URL"]), pool_size=1)
 
-    @worker_process_init.connect(weak=False)
+    @worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
     def _forked(**_: object) -> None:
         engine.dispose(close=False)
 

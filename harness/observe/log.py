@@ -35,7 +35,7 @@ def write(event: Event) -> None:
     name, level = _NAMES[type(event)]
     if not log.isEnabledFor(level):
         return
-    ordered = {name: getattr(event, name) for name in _order(type(event))}
+    ordered = {name: getattr(event, name) for name in _ORDER[type(event)]}
     line = " ".join(f"{key}={_plain(value)}" for key, value in ordered.items() if value is not None)
     log.log(level, "%s %s", name, line, extra={"harness": {"event": name, **ordered}})
 
@@ -46,8 +46,10 @@ def _plain(value: object) -> str:
     return repr(text) if _UNCLEAR.search(text) else text
 
 
-@lru_cache
 def _order(kind: type[Event]) -> tuple[str, ...]:
     """The names of an event's fields as they stand in the line."""
     names = [field.name for field in fields(kind) if field.name not in _LEFT_OUT]
     return (*(name for name in _FIRST if name in names), *(name for name in names if name not in _FIRST))
+
+
+_ORDER = {kind: _order(kind) for kind in _NAMES}

@@ -16,7 +16,7 @@ def first_row(connection: Connection, sql: str, parameters: dict[str, Any]) -> A
     try:
         return raw.first(sql, parameters)
     except psycopg2.Error as error:
-        dialect = connection.dialect
+        dialect: Any = connection.dialect
         lost = dialect.is_disconnect(error, raw, None)
         told = DBAPIError.instance(
             sql,

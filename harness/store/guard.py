@@ -69,8 +69,8 @@ class GuardedConnection(PgConnection):
     """`at_work`: a handler is running. `ended`: the transaction was rolled back meanwhile, and the fence with it.
 
     psycopg2 sends BEGIN as a message of its own. `first()` sends it together with the first statement, which saves
-    every job a round trip. psycopg2 knows nothing of such a transaction: it is in its autocommit mode meanwhile, and the
-    transaction is ended here, by what the server says of its state.
+    every job a round trip. psycopg2 knows nothing of such a transaction: it is in its autocommit mode meanwhile, and
+    the transaction is ended here, by what the server says of its state.
     """
 
     at_work = False
