@@ -99,8 +99,10 @@ def _ratios(found: Found) -> str:
         ("handwritten", "unfenced", ""),
         (AGAIN, "unfenced", "the noise: equal things"),
     ]
-    rows = [[f"{one} / {base}", str(found.ratio(one, base)), bar] for one, base, bar in pairs]
-    return _table(("paired ratio of the throughput", "median", "bar"), rows)
+    rows = [
+        [f"{one} / {base}", str(found.ratio(one, base)), bar, str(found.thrift(one, base))] for one, base, bar in pairs
+    ]
+    return _table(("paired ratio", "throughput", "bar", "jobs per second of processor time"), rows)
 
 
 def _verdict(found: Found) -> str:

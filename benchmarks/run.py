@@ -45,6 +45,10 @@ class Found:
         """The median of the paired ratios of the throughput."""
         return median([found[variant].rate / found[base].rate for found in self.rounds])
 
+    def thrift(self, variant: str, base: str) -> Median:
+        """The same of the jobs per second of processor time."""
+        return median([found[base].processor / found[variant].processor for found in self.rounds])
+
     def of(self, variant: str, what: Callable[[Sample], float]) -> Median:
         return median([what(found[variant]) for found in self.rounds])
 

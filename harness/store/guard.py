@@ -85,9 +85,9 @@ class GuardedConnection(PgConnection):
         if self.get_transaction_status() == TRANSACTION_STATUS_IDLE and self.isolation_level is None:
             self.autocommit = True
             sql = "BEGIN; " + sql
-        with self.cursor() as cursor:
-            cursor.execute(sql, parameters)
-            return cursor.fetchone()
+        cursor = super().cursor(cursor_factory=PgCursor)
+        cursor.execute(sql, parameters)
+        return cursor.fetchone()
 
     def cursor(self, name: Any = None, *args: Any, **kwargs: Any) -> Any:
         if name is not None:
@@ -116,8 +116,7 @@ class GuardedConnection(PgConnection):
         try:
             if self.get_transaction_status() != TRANSACTION_STATUS_IDLE:
                 self.autocommit = True
-                with super().cursor(cursor_factory=PgCursor) as cursor:
-                    cursor.execute(statement)
+                super().cursor(cursor_factory=PgCursor).execute(statement)
         finally:
             self._leave_autocommit()
 

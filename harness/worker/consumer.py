@@ -9,6 +9,7 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.consumer import Consumer as CeleryConsumer
 
 from harness.core.failure import Failure, Kind
+from harness.worker.clients import keep_client
 from harness.worker.envelope import take_anything
 from harness.worker.exact import keep_bytes
 from harness.worker.recorder import Recorder
@@ -24,6 +25,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         keep_bytes(self.task_consumer.channel)
         take_anything(self.task_consumer.channel)
+        keep_client(self.task_consumer.channel)
         handle = super().create_task_handler(*args, **kwargs)
         passing = self.connection_errors + self.channel_errors
 

@@ -29,6 +29,8 @@ _MARKS = frozenset((*RELAY_HEADERS, "redelivered"))
 _OF_THE_DELIVERY = frozenset(("delivery_info", "delivery_tag", "body_encoding"))
 #: The task name of a message that has none that can be read.
 NO_TASK = "?"
+#: Of a time as `JobTask` writes it, which Python reads faster than Celery reads any other.
+_OWN_LENGTH = len("2026-01-01T00:00:00.000+00:00")
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -148,7 +150,8 @@ def moment(value: Any) -> datetime | None:
     if not isinstance(value, (str, datetime)) or not value:
         return None
     try:
-        read: datetime = maybe_iso8601(value)
+        own = isinstance(value, str) and len(value) == _OWN_LENGTH and value[10] == "T" and value.endswith("+00:00")
+        read: datetime = datetime.fromisoformat(str(value)) if own else maybe_iso8601(value)
         return min(read if read.tzinfo else read.replace(tzinfo=UTC), _LATEST)
     except (ValueError, TypeError, OverflowError, AttributeError):
         return None
