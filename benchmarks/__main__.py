@@ -52,8 +52,14 @@ def main(
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=1.0)
+
+        def told(what: str, share: float) -> None:
+            bar.update(task, description=what, completed=share)
+            if not console.is_terminal:
+                console.print(f"{share:4.0%} {what}", highlight=False)
+
         try:
-            found = run(plan, lambda what, share: bar.update(task, description=what, completed=share))
+            found = run(plan, told)
         except (ServiceError, RuntimeError) as error:
             console.print(f"bench: {error}", style="red", markup=False)
             sys.exit(3)
