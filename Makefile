@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model docs docs-serve screenshots
+.PHONY: help setup demo test lint model bench docs docs-serve screenshots
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ lint: $(READY) ## Style, types, and the direction of imports
 
 screenshots: $(READY) ## The pictures of Flower in docs/images, written by the test that checks its pages
 	HARNESS_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/flower -k redis
+
+bench: $(READY) ## What a job costs against plain Celery and a fence by hand; about five minutes
+	$(BIN)/python -m benchmarks
 
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model

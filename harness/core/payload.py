@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pydantic
 
@@ -15,16 +15,25 @@ _NAME_BYTES = 200
 
 def wrong_shape(args: object, kwargs: object, injected: Iterable[str]) -> InvalidPayload | None:
     """What is wrong before any type hint counts: foreign producers send all sorts of things as arguments."""
+    plain = type(args) in (list, tuple) and type(kwargs) is dict
+    if not plain and (problem := _no_arguments(args, kwargs)) is not None:
+        return problem
+    for key in cast(Mapping[Any, Any], kwargs):
+        if type(key) is str and key.isidentifier():
+            continue
+        if not isinstance(key, str) or clean(key) != key:
+            return _one("kwargs", "shape", f"{key!a} cannot be the name of an argument")
+    for name in injected:
+        if name in cast(Mapping[Any, Any], kwargs):
+            return _one(name, "injected", "is injected by the harness; a message must not carry it")
+    return None
+
+
+def _no_arguments(args: object, kwargs: object) -> InvalidPayload | None:
     if not isinstance(args, Sequence) or isinstance(args, str | bytes | bytearray):
         return _one("args", "shape", f"the positional arguments must be a list, not {type_name(args)}")
     if not isinstance(kwargs, Mapping):
         return _one("kwargs", "shape", f"the keyword arguments must be an object, not {type_name(kwargs)}")
-    for key in kwargs:
-        if not isinstance(key, str) or clean(key) != key:
-            return _one("kwargs", "shape", f"{key!a} cannot be the name of an argument")
-    for name in injected:
-        if name in kwargs:
-            return _one(name, "injected", "is injected by the harness; a message must not carry it")
     return None
 
 

@@ -32,6 +32,7 @@ class Signature:
     sent: inspect.Signature
     injected: Mapping[str, str]
     adapter: pydantic.TypeAdapter[Any]
+    plan: "_Plan | None" = None
 
     @classmethod
     def of(cls, handler: Handler, injected: Mapping[type, str], bound: bool = False) -> Self:
@@ -60,7 +61,8 @@ class Signature:
                 )
         sent = [p for p in parameters if p.name not in keys]
         sent_signature = inspect.Signature(sent)
-        return cls(inspect.Signature(parameters), sent_signature, keys, _adapter(handler, sent_signature))
+        adapter = _adapter(handler, sent_signature)
+        return cls(inspect.Signature(parameters), sent_signature, keys, adapter, _Plan.of(parameters, keys))
 
     def validate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         """The message's arguments, converted to what the type hints say, with the defaults filled in.
@@ -89,15 +91,55 @@ class Signature:
 
         Raises `UsageError` where a value to inject is missing.
         """
+        if self.plan is not None and (call := self.plan.call(args, kwargs, injected_values)) is not None:
+            return call
         arguments = dict(self.sent.bind(*args, **kwargs).arguments)
         for name, key in self.injected.items():
             if key not in injected_values:
                 raise UsageError(f"{name!r} needs the value {key!r}, which is not there to inject.")
             arguments[name] = injected_values[key]
         ordered = {name: arguments[name] for name in self.full.parameters if name in arguments}
-        call = inspect.BoundArguments(self.full, ordered)
-        call.apply_defaults()
-        return call.args, call.kwargs
+        bound = inspect.BoundArguments(self.full, ordered)
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a handler without starred parameters is called: what `inspect` would find out again for every message.
+
+    `sent` are the names of what a message can give by position, `positional` and `named` those of the whole call.
+    """
+
+    sent: tuple[str, ...]
+    positional: tuple[str, ...]
+    named: tuple[str, ...]
+    injected: Mapping[str, str]
+
+    @classmethod
+    def of(cls, parameters: list[inspect.Parameter], injected: Mapping[str, str]) -> "_Plan | None":
+        if any(parameter.kind in _SEVERAL for parameter in parameters):
+            return None
+        positional = tuple(p.name for p in parameters if p.kind is not _PARAMETER.KEYWORD_ONLY)
+        return cls(
+            sent=tuple(name for name in positional if name not in injected),
+            positional=positional,
+            named=tuple(p.name for p in parameters if p.kind is _PARAMETER.KEYWORD_ONLY),
+            injected=injected,
+        )
+
+    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[str, Any]) -> Arguments | None:
+        """The call, or None where a value is missing, given twice or unknown: `inspect` says best what is wrong."""
+        found = {**dict(zip(self.sent, args, strict=False)), **kwargs}
+        if len(args) > len(self.sent) or len(found) != len(args) + len(kwargs):
+            return None
+        try:
+            found.update([(name, values[key]) for name, key in self.injected.items()])
+            if len(found) != len(self.positional) + len(self.named):
+                return None
+            return tuple([found[name] for name in self.positional]), {name: found[name] for name in self.named}
+        except KeyError:
+            return None
 
 
 def _name(handler: object) -> str:

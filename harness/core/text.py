@@ -4,11 +4,15 @@ import re
 
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
 _CUT = "…"
+#: In bits: a longer integer is written in hexadecimal.
+LONGEST_DECIMAL = 10_000
 _CUT_OUT = "\n… cut …\n"
 
 
 def clean(text: str) -> str:
     """`text` with NUL and lone surrogates (PostgreSQL refuses both) replaced by U+FFFD."""
+    if type(text) is str and text.isascii() and "\0" not in text:
+        return text
     # Through bytes, so that a subclass of str with methods of its own comes back as a plain str.
     plain = str.encode(text, "utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
     return _REFUSED.sub("\ufffd", plain)
@@ -19,9 +23,12 @@ def bounded(text: str, limit: int, *, keep_end: bool = False) -> str:
 
     What is too long loses its end, or with `keep_end` its middle: a traceback's last lines tell the most.
     """
-    data = clean(text).encode()
+    plain = clean(text)
+    if len(plain) * 4 <= limit:  # no character takes more bytes than four
+        return plain
+    data = plain.encode()
     if len(data) <= limit:
-        return data.decode()
+        return plain
     mark = _CUT_OUT if keep_end else _CUT
     room = limit - len(mark.encode())
     if room < 0:
@@ -59,4 +66,4 @@ def type_name(value: object) -> str:
 
 def int_text(value: int) -> str:
     """`value` in digits. Python refuses to write very many of them, save in hexadecimal."""
-    return int.__repr__(value) if value.bit_length() < 10_000 else hex(value)
+    return int.__repr__(value) if value.bit_length() < LONGEST_DECIMAL else hex(value)

@@ -4,7 +4,9 @@ The fields also stand in the record's `harness` attribute, for a JSON formatter.
 """
 
 import logging
+import re
 from dataclasses import fields
+from functools import lru_cache
 
 from harness.core import events
 from harness.core.events import Event
@@ -24,6 +26,7 @@ _NAMES: dict[type[Event], tuple[str, int]] = {
 }
 #: Texts that can hold a part of the payload (an error message often does), or are too long for a line.
 _LEFT_OUT = ("message", "traceback")
+_UNCLEAR = re.compile(r'[\s"=]')
 _FIRST = ("job_id", "task", "attempt", "correlation_id")
 
 
@@ -32,12 +35,21 @@ def write(event: Event) -> None:
     name, level = _NAMES[type(event)]
     if not log.isEnabledFor(level):
         return
-    values = {f.name: getattr(event, f.name) for f in fields(event) if f.name not in _LEFT_OUT}
-    ordered = {key: values.pop(key) for key in _FIRST if key in values} | values
+    ordered = {name: getattr(event, name) for name in _ORDER[type(event)]}
     line = " ".join(f"{key}={_plain(value)}" for key, value in ordered.items() if value is not None)
     log.log(level, "%s %s", name, line, extra={"harness": {"event": name, **ordered}})
 
 
+@lru_cache(1024, typed=True)  # the same few names and numbers stand in most lines
 def _plain(value: object) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    return repr(text) if any(c.isspace() or c in '"=' for c in text) else text
+    return repr(text) if _UNCLEAR.search(text) else text
+
+
+def _order(kind: type[Event]) -> tuple[str, ...]:
+    """The names of an event's fields as they stand in the line."""
+    names = [field.name for field in fields(kind) if field.name not in _LEFT_OUT]
+    return (*(name for name in _FIRST if name in names), *(name for name in names if name not in _FIRST))
+
+
+_ORDER = {kind: _order(kind) for kind in _NAMES}

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain, repeat
 from typing import Any
 
 import tenacity
@@ -89,6 +90,15 @@ def record(
 
 def _holding(limits: Limits, step: Callable[[], Outcome]) -> Outcome:
     """Repeat `step` while the database is away; no try of the job is spent by that."""
+    try:
+        return step()
+    except DatabaseAway as error:
+        away = error
+    return _held(limits, step, away)
+
+
+def _held(limits: Limits, step: Callable[[], Outcome], away: DatabaseAway) -> Outcome:
+    tries = chain([_raising(away)], repeat(step))
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(DatabaseAway),
         wait=tenacity.wait_random_exponential(multiplier=0.1, max=3),
@@ -96,12 +106,19 @@ def _holding(limits: Limits, step: Callable[[], Outcome]) -> Outcome:
         before_sleep=_say_away,
     )
     try:
-        return retrying(step)
+        return retrying(lambda: next(tries)())
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
         raise Unrecorded(
             f"PostgreSQL has been away for {limits.outage_hold:g} s ({cause}); the message stays with the broker."
         ) from cause
+
+
+def _raising(error: Exception) -> Callable[[], Outcome]:
+    def step() -> Outcome:
+        raise error
+
+    return step
 
 
 def _say_away(state: tenacity.RetryCallState) -> None:

@@ -6,6 +6,7 @@ Effects that are committed before or after the fence's transaction are effects w
 import re
 from typing import Any, NoReturn
 
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from psycopg2.extensions import connection as PgConnection
 from psycopg2.extensions import cursor as PgCursor
 from sqlalchemy.orm import Session
@@ -16,7 +17,7 @@ _GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
 _ROLLBACK = r"ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
 #: What ends a transaction or begins another one: as the first statement of a text, or (but for BEGIN and END, which
 #: PL/pgSQL has too) as a later one.
-_ENDS = re.compile(
+ENDS = re.compile(
     rf"^{_GAP}(?:COMMIT|{_ROLLBACK}|BEGIN|START\s+TRANSACTION|END|ABORT|PREPARE\s+TRANSACTION)\b"
     rf"|;{_GAP}(?:COMMIT|{_ROLLBACK})\b",
     re.IGNORECASE | re.DOTALL,
@@ -59,13 +60,18 @@ class GuardedCursor(PgCursor):
 
     def execute(self, query: Any, vars: Any = None) -> None:
         connection: Any = self.connection
-        if connection.at_work and _ENDS.search(query if isinstance(query, str) else _text(query, self)):
+        if connection.at_work and ENDS.search(query if isinstance(query, str) else _text(query, self)):
             refuse(f"send {_text(query, self).strip()[:60]!r}")
         super().execute(query, vars)
 
 
 class GuardedConnection(PgConnection):
-    """`at_work`: a handler is running. `ended`: the transaction was rolled back meanwhile, and the fence with it."""
+    """`at_work`: a handler is running. `ended`: the transaction was rolled back meanwhile, and the fence with it.
+
+    psycopg2 sends BEGIN as a message of its own. `first()` sends it together with the first statement, which saves
+    every job a round trip. psycopg2 knows nothing of such a transaction: it is in its autocommit mode meanwhile, and
+    the transaction is ended here, by what the server says of its state.
+    """
 
     at_work = False
     ended = False
@@ -74,15 +80,50 @@ class GuardedConnection(PgConnection):
         super().__init__(*args, **kwargs)
         self.cursor_factory = GuardedCursor
 
+    def first(self, sql: str, parameters: dict[str, Any]) -> Any:
+        """Run `sql` in the transaction, which it begins if there is none; its first row or None. psycopg2's errors."""
+        if self.get_transaction_status() == TRANSACTION_STATUS_IDLE and self.isolation_level is None:
+            self.autocommit = True
+            sql = "BEGIN; " + sql
+        cursor = super().cursor(cursor_factory=PgCursor)
+        cursor.execute(sql, parameters)
+        return cursor.fetchone()
+
+    def cursor(self, name: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if name is not None:
+            # psycopg2 has cursors with a name in its own transactions only: it sends a BEGIN, which changes nothing.
+            self._leave_autocommit()
+        return super().cursor(name, *args, **kwargs)
+
+    def lobject(self, *args: Any, **kwargs: Any) -> Any:
+        self._leave_autocommit()
+        return super().lobject(*args, **kwargs)
+
     def commit(self) -> None:
         if self.at_work:
             refuse("commit its connection")
         super().commit()
+        self._end("COMMIT")
 
     def rollback(self) -> None:
         # SQLAlchemy rolls back by itself after a failed flush: no wish of the handler, but the end all the same.
         self.ended = True
         super().rollback()
+        self._end("ROLLBACK")
+
+    def _end(self, statement: str) -> None:
+        """End what psycopg2 has left open because it does not know of it."""
+        try:
+            if self.get_transaction_status() != TRANSACTION_STATUS_IDLE:
+                self.autocommit = True
+                super().cursor(cursor_factory=PgCursor).execute(statement)
+        finally:
+            self._leave_autocommit()
+
+    def _leave_autocommit(self) -> None:
+        """Statements that come next begin a transaction, or are in one: never committed each on its own."""
+        if self.autocommit and not self.closed:
+            self.autocommit = False
 
 
 def _text(query: Any, cursor: Any) -> str:

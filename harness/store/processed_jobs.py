@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import CursorResult, Result, Table, delete, select, text, update
 from sqlalchemy.orm import Session
 
+from harness.store.driver import first_row
+
 
 class Key(NamedTuple):
     """What the fence is unique for: a job's id and the consumer (`service/task`) that runs it."""
@@ -53,12 +55,11 @@ class Fence:
 
     @staticmethod
     def _taking(statement: str) -> str:
-        # One round trip: the waits are bounded for the fence alone and are as before when the handler begins. The reset
-        # stands behind the insert, because the outer SELECT is evaluated for the row that the CTE returns.
+        # One round trip: the waits are bounded for the fence alone and are as before when the handler begins, for
+        # RETURNING is evaluated when the row has been written, after all waiting.
         return (
             "SET LOCAL lock_timeout = %(wait)s; SET LOCAL client_connection_check_interval = 2000; "
-            f"WITH taken AS ({statement} RETURNING 1) "
-            "SELECT set_config('lock_timeout', %(usual)s, true) FROM taken"
+            f"{statement} RETURNING set_config('lock_timeout', %(usual)s, true)"
         )
 
     def take(
@@ -78,18 +79,15 @@ class Fence:
         raises `lock_not_available` (55P03).
         """
         connection = session.connection()
-        rows = connection.exec_driver_sql(
-            self._sql[relayed],
-            {
-                "job_id": key.job_id,
-                "consumer": key.consumer,
-                "state": str(state),
-                "digest": digest,
-                "wait": wait_ms,
-                "usual": connection.info.get("lock_timeout", "0"),
-            },
-        )
-        return rows.first() is not None
+        parameters = {
+            "job_id": key.job_id,
+            "consumer": key.consumer,
+            "state": state.value,
+            "digest": digest,
+            "wait": wait_ms,
+            "usual": connection.info.get("lock_timeout", "0"),
+        }
+        return first_row(connection, self._sql[relayed], parameters) is not None
 
     def bound_waits(self, session: Session, wait_ms: int) -> None:
         """Wait at most so long for any lock of this transaction, which belongs to the harness alone."""

@@ -1,7 +1,6 @@
 """In the parent: the consumer. What Celery would drop with a log line goes to a child that writes the evidence."""
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 
 from harness.core.failure import Failure, Kind
 from harness.worker import monitor
+from harness.worker.clients import keep_client
 from harness.worker.envelope import take_anything
 from harness.worker.exact import keep_bytes
 from harness.worker.recorder import Recorder
@@ -27,6 +27,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         keep_bytes(self.task_consumer.channel)
         take_anything(self.task_consumer.channel)
+        keep_client(self.task_consumer.channel)
         handle = super().create_task_handler(*args, **kwargs)
         passing = self.connection_errors + self.channel_errors
 
@@ -59,7 +60,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 
         Its message is with the broker again, and will be a duplicate.
         """
-        return super().call_soon_ack(_on_a_channel(p), *args, **kwargs)
+        return super().call_soon_ack(_OnAChannel(p), *args, **kwargs)
 
     def on_unknown_task(self, body: Any, message: Any, exc: BaseException) -> None:
         name = _head(message).get("task", message.headers.get("task"))
@@ -138,14 +139,17 @@ def _close_anyway(close: Callable[[], None]) -> Callable[[], None]:
     return close_anyway
 
 
-def _on_a_channel(verb: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(verb)
-    def on_a_channel(*args: Any, **kwargs: Any) -> Any:
+class _OnAChannel:
+    """Calls `verb`, a method of a message."""
+
+    def __init__(self, verb: Callable[..., Any]) -> None:
+        self.verb = verb
+        # By name and owner, Celery's pool tells at shutdown which callbacks still have to run.
+        self.__name__ = getattr(verb, "__name__", "")
+        self.__self__ = getattr(verb, "__self__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return verb(*args, **kwargs)
+            return self.verb(*args, **kwargs)
         except AttributeError as error:  # what kombu's Redis transport has for a closed channel
             log.warning("a message could not be acknowledged, its connection is gone; it comes again: %r", error)
-
-    # By name and owner, Celery's pool tells at shutdown which callbacks still have to run.
-    on_a_channel.__self__ = getattr(verb, "__self__", None)  # type: ignore[attr-defined]
-    return on_a_channel

@@ -12,7 +12,7 @@ from harness.core.message import Message
 
 def arguments_of(app: Celery, message: Message) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """`(args, kwargs)` of a message in either of Celery's protocols. Raises whatever is wrong with it."""
-    payload = payload_of(message, app.conf.accept_content)
+    payload = payload_of(message, prepare_accept_content(app.conf.accept_content))
     if isinstance(payload, Mapping):
         return payload.get("args") or (), payload.get("kwargs") or {}
     args, kwargs, *_ = payload
@@ -20,12 +20,12 @@ def arguments_of(app: Celery, message: Message) -> tuple[Sequence[Any], Mapping[
 
 
 def payload_of(message: Message, accept: Any) -> Any:
-    """The decoded body. Raises whatever is wrong with it."""
+    """The decoded body, where its content type is one of `accept`. Raises whatever is wrong with it."""
     body: Any = message.body
     if compression := message.headers.get("compression"):
         body = decompress(body, compression)
     body = in_its_encoding(body, message.content_encoding)
-    return loads(body, message.content_type, message.content_encoding, accept=prepare_accept_content(accept))
+    return loads(body, message.content_type, message.content_encoding, accept=accept)
 
 
 def in_its_encoding(body: bytes, encoding: Any) -> str | bytes:

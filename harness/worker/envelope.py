@@ -32,18 +32,31 @@ def take_anything(channel: Any) -> None:
     client.parse_response = parse_response
 
 
+def _has_own_types(item: bytes | str) -> bool:
+    """May it hold a value of one of kombu's own types? Their mark may be written with escapes, too."""
+    data = item if isinstance(item, bytes) else item.encode("utf-8", "surrogatepass")
+    return b"__type__" in data or b"\\u" in data
+
+
 def _is_readable(item: bytes | str) -> bool:
     try:
-        envelope = loads(item)
+        # Where nothing in it is of a type of kombu's own, its reader takes exactly what the standard library's takes.
+        envelope = loads(item) if _has_own_types(item) else json.loads(item)
         properties = envelope["properties"]
         where = properties["delivery_info"]
-        texts = (envelope["body"], properties["delivery_tag"], where["exchange"], where["routing_key"])
-        named = (envelope.get("content-type"), envelope.get("content-encoding"))
+        body, tag, exchange, key = (
+            envelope["body"],
+            properties["delivery_tag"],
+            where["exchange"],
+            where["routing_key"],
+        )
+        kind, encoding = envelope.get("content-type"), envelope.get("content-encoding")
         if properties.get("body_encoding") == "base64":
-            base64.b64decode(envelope["body"], validate=True)
+            base64.b64decode(body, validate=True)
         return (
-            all(isinstance(text, str) for text in texts)
-            and all(isinstance(name, str | None) for name in named)
+            type(body) is type(tag) is type(exchange) is type(key) is str
+            and (kind is None or type(kind) is str)
+            and (encoding is None or type(encoding) is str)
             and isinstance(envelope.get("headers"), dict | None)
         )
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):

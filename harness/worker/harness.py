@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from weakref import WeakKeyDictionary
 
 from celery import Celery
+from kombu.serialization import prepare_accept_content
 
 from harness.core.errors import ConfigError
 from harness.core.events import Events
@@ -69,6 +70,11 @@ class Harness:
     def database(self) -> Database:
         """This process's connections; `forked()` is called on it in every child."""
         return Database(self.settings.database_url, pool_size=self.settings.pool_size)
+
+    @cached_property
+    def accepts(self) -> Any:
+        """The content types that are read, None for all; looked up once, for every job asks."""
+        return prepare_accept_content(self.app.conf.accept_content)
 
     @cached_property
     def store(self) -> Store:

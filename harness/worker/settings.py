@@ -3,6 +3,7 @@
 import difflib
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,7 +76,7 @@ class Settings(BaseModel):
         except ConfigError as error:
             raise ValueError(str(error)) from None
 
-    @property
+    @cached_property
     def limits(self) -> Limits:
         return Limits(
             fence_wait=self.fence_wait,

@@ -10,8 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from billiard import common as billiard_common
 from celery import current_app
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("harness")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The proof that the parent acts on: `outcome` is committed. `event` is what Celery's monitors are told of it.
 
     `outcome` is one of completed, duplicate, stale, deferred, dead; or unrecorded: nothing is committed, do not ack,
@@ -99,7 +97,6 @@ class Delivery:
         self._begun = True
         started = time.perf_counter()
         harness, copy = self.harness, self.copy
-        copy = replace(copy, arrival=replace(copy.arrival, digest=digest(args, kwargs)))
         try:
             self.outcome = deliver(
                 harness.database,
@@ -134,14 +131,16 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     started = time.monotonic()
     app = current_app._get_current_object()
     task, harness = app.tasks[name], Harness.of(app)
-    copy = copy_of(wire, harness.settings.service, task.spec.consumer)
+    service, consumer = harness.settings.service, task.spec.consumer
     try:
-        args, kwargs, embed = decoded or payload_of(wire.message, app.conf.accept_content)
+        args, kwargs, embed = decoded or payload_of(wire.message, harness.accepts)
         if (problem := wrong_shape(args, kwargs, ())) is not None:
-            return 0, _record(harness, copy, classify(problem)), 0.0
+            return 0, _record(harness, copy_of(wire, service, consumer), classify(problem)), 0.0
         args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
     except Exception as error:
-        return 0, _record(harness, copy, Failure(Kind.undecodable, type(error).__name__, str(error))), 0.0
+        failure = Failure(Kind.undecodable, type(error).__name__, str(error))
+        return 0, _record(harness, copy_of(wire, service, consumer), failure), 0.0
+    copy = copy_of(wire, service, consumer, digest(args, kwargs))
     delivery = Delivery(harness, task, copy, _asks_result(request, embed))
     token = Delivery._current.set(delivery)
     try:
@@ -207,7 +206,7 @@ def _said(outcome: Outcome, error: BaseException | None, seconds: float) -> Repl
     result = ""
     match outcome:
         case Completed(value):
-            result = saferepr(value, monitor.LONGEST)
+            result = "None" if value is None else saferepr(value, monitor.LONGEST)
         case Duplicate(stored) if stored is not None:
             result = saferepr(_read(stored), monitor.LONGEST)
     return Reply(type(outcome).__name__.lower(), event=monitor.event_of(outcome, error, result, seconds))

@@ -26,8 +26,13 @@ TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
 RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY)
+#: What is said by the headers of one delivery, and is none of the message's.
+_MARKS = frozenset((*RELAY_HEADERS, "redelivered"))
+_OF_THE_DELIVERY = frozenset(("delivery_info", "delivery_tag", "body_encoding"))
 #: The task name of a message that has none that can be read.
 NO_TASK = "?"
+#: Of a time as `JobTask` writes it, which Python reads faster than Celery reads any other.
+_OWN_LENGTH = len("2026-01-01T00:00:00.000+00:00")
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -45,6 +50,12 @@ class Wire:
     marks: dict[str, str] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A dataclass with slots is pickled field by field in Python, which every job would pay for twice.
+        m = self.message
+        message = (m.body, m.content_type, m.content_encoding, m.headers, m.properties, m.queue)
+        return _unpacked, (message, self.redelivered, self.worker, self.revoked, self.marks, self.head)
+
     def with_plain_headers(self) -> "Wire":
         """The same message with its envelope as text, where PostgreSQL or pickle refuses what is in it."""
         message = self.message
@@ -60,6 +71,10 @@ class Wire:
         return self.head[name] if name in self.head else self.message.headers.get(name)
 
 
+def _unpacked(message: tuple[Any, ...], *rest: Any) -> Wire:
+    return Wire(Message(*message), *rest)
+
+
 def wire_of(
     message: Any, queue: str, worker: str, *, revoked: str | None = None, head: Mapping[str, Any] | None = None
 ) -> Wire:
@@ -67,31 +82,35 @@ def wire_of(
     headers = message.headers if isinstance(message.headers, dict) else {"harness_raw": repr(message.headers)}
     info = message.delivery_info if isinstance(message.delivery_info, dict) else {}
     properties = message.properties if isinstance(message.properties, dict) else {}
+    marked = not _MARKS.isdisjoint(headers)
     exact = Message(
         body=_raw_body(message),
         content_type=_text(message.content_type),
         content_encoding=_text(message.content_encoding),
         # A Redis-protocol transport marks in the headers what it delivers again.
-        headers={
-            key: value
-            for key, value in headers.items()
-            if key not in RELAY_HEADERS and not (key == "redelivered" and value is True)
-        },
-        properties={
-            key: value
-            for key, value in properties.items()
-            if key not in ("delivery_info", "delivery_tag", "body_encoding")
-        },
+        headers=_without_marks(headers) if marked else headers,
+        properties={key: value for key, value in properties.items() if key not in _OF_THE_DELIVERY},
         queue=bounded(queue, 255),
     )
-    marks = {key: headers[key] for key in RELAY_HEADERS if key in headers}
+    marks = {key: str(headers[key]) for key in RELAY_HEADERS if key in headers} if marked else {}
     redelivered = bool(info.get("redelivered") or headers.get("redelivered"))
     said = {key: head[key] for key in ("id", "task", "eta", "expires") if key in head} if head else {}
-    return Wire(exact, redelivered, worker, revoked, {key: str(value) for key, value in marks.items()}, said)
+    return Wire(exact, redelivered, worker, revoked, marks, said)
 
 
-def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
-    """The delivery that a message is. Unreadable marks are as good as none: the fence decides all the same."""
+def _without_marks(headers: dict[Any, Any]) -> dict[Any, Any]:
+    return {
+        key: value
+        for key, value in headers.items()
+        if key not in RELAY_HEADERS and not (key == "redelivered" and value is True)
+    }
+
+
+def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes | None = None) -> Copy:
+    """The delivery that a message is, with the digest of its arguments.
+
+    Unreadable marks are as good as none: the fence decides all the same.
+    """
     headers = wire.message.headers
     marks = wire.marks
     task = wire.says("task")
@@ -109,6 +128,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None) -> Copy:
         task=task,
         job_id=job_id,
         message=wire.message,
+        digest=digest,
         ordering_key=_text(headers.get(ORDERING_KEY)),
         tenant=_text(headers.get(TENANT)),
         priority=_small(wire.message.properties.get("priority")),
@@ -132,7 +152,8 @@ def moment(value: Any) -> datetime | None:
     if not isinstance(value, (str, datetime)) or not value:
         return None
     try:
-        read: datetime = maybe_iso8601(value)
+        own = isinstance(value, str) and len(value) == _OWN_LENGTH and value[10] == "T" and value.endswith("+00:00")
+        read: datetime = datetime.fromisoformat(str(value)) if own else maybe_iso8601(value)
         return min(read if read.tzinfo else read.replace(tzinfo=UTC), _LATEST)
     except (ValueError, TypeError, OverflowError, AttributeError):
         return None

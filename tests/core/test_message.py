@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core import message
 from harness.core.message import Message, digest, job_key, jsonable
 
 JSON = st.recursive(
@@ -197,3 +198,17 @@ def test_a_view_is_bounded() -> None:
     bush.extend([bush, bush])
     assert len(json.dumps(jsonable(bush))) < 1_000_000
     assert jsonable(10**6000).startswith("0x")
+
+
+LONG = st.sampled_from([100, 3100, 4500]).map(lambda digits: 10**digits)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | LONG,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner),
+    max_leaves=12,
+)
+
+
+@given(JSON_VALUES, st.dictionaries(st.text(), JSON_VALUES))
+def test_the_fast_way_to_a_digest_leads_to_the_same_one(value: object, kwargs: dict[str, object]) -> None:
+    slow = hashlib.sha256("".join(message._canonical([[value], kwargs])).encode()).digest()
+    assert digest([value], kwargs) == slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -356,3 +357,32 @@ def test_a_refusal_travels_between_processes() -> None:
     error = refused(credit)
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.errors) == (str(error), error.errors)
+
+
+def many(
+    a: int, session: Session, /, b: int = 2, *, c: int = 3, job: Job, d: int
+) -> None: ...  # every kind of parameter that has no star
+
+
+@given(
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e"]), st.integers()),
+    st.booleans(),
+)
+def test_the_planned_call_is_the_one_that_inspect_would_make(
+    args: list[int], kwargs: dict[str, int], with_job: bool
+) -> None:
+    signature = Signature.of(many, INJECTED)
+    assert signature.plan is not None
+    values = VALUES if with_job else {"session": VALUES["session"]}
+    call = signature.plan.call(args, kwargs, values)
+    slow = dataclasses.replace(signature, plan=None)
+    try:
+        expected = slow.bind(args, kwargs, values)
+    except (TypeError, UsageError):
+        assert call is None
+    else:
+        assert call is None or call == expected
+        assert signature.bind(args, kwargs, values) == expected
+        # With every argument there, as after validation, nothing is left for inspect to do.
+        assert call is not None or len(args) + len(kwargs) < 4

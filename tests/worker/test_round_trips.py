@@ -61,12 +61,13 @@ def statements(service: Postgres) -> list[str]:
     return [line.split("statement: ", 1)[1] for line in lines if line.startswith("counted|") and "statement: " in line]
 
 
-def test_begin_fence_handler_commit_and_one_row(app: Celery, logging_postgres: Postgres) -> None:
+def test_fence_handler_commit_in_three_round_trips_and_one_row(app: Celery, logging_postgres: Postgres) -> None:
     assert deliver(uuid7()).outcome == "completed"  # the first one also opens the connection
     before = len(statements(logging_postgres))
     assert deliver(uuid7()).outcome == "completed"
-    begin, fence, handler, commit = statements(logging_postgres)[before:]
-    assert begin == "BEGIN"
+    fence, handler, commit = statements(logging_postgres)[before:]
+    assert fence.startswith("BEGIN; SET LOCAL ")
+    assert fence.count(";") == 3
     assert "INSERT INTO core.processed_jobs" in fence
     assert "/* handler */" in handler
     assert commit == "COMMIT"
