@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import tenacity.wait
 
@@ -42,9 +41,15 @@ def steady_jitter(at: float = 0.5) -> Iterator[None]:
     """
     if not 0 <= at <= 1:
         raise ValueError(f"at={at!r} must be from 0 (the shortest wait) to 1 (the longest).")
-    steady = _Steady(at)
-    with mock.patch.object(wait, "random", steady), mock.patch.object(tenacity.wait, "random", steady):
+    modules: list[Any] = [wait, tenacity.wait]
+    before = [module.random for module in modules]
+    for module in modules:
+        module.random = _Steady(at)
+    try:
         yield
+    finally:
+        for module, own in zip(modules, before, strict=True):
+            module.random = own
 
 
 class _Steady:

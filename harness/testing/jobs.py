@@ -17,10 +17,12 @@ from harness.core.outcome import Outcome
 from harness.replay import replay
 from harness.replay.gate import arguments_of as gate_arguments
 from harness.replay.gate import ask, looking
+from harness.store.database import DatabaseAway
+from harness.store.inbox import InboxRow
 from harness.store.letter import Letter
 from harness.testing.borrowed import Borrowed
 from harness.testing.expect import Expect
-from harness.testing.rows import Clock, JobRows, look
+from harness.testing.rows import Clock, JobRows, is_enqueued, look
 from harness.testing.sent import WORKER, Sent, caught, dispatched, sent_of
 from harness.testing.servers import names_a_database
 from harness.worker.decode import arguments_of, payload_of
@@ -30,6 +32,11 @@ from harness.worker.wire import Wire, copy_of
 
 #: A job that begets jobs, or waits in short steps for a day, must not keep a test for ever.
 MOST_RUNS = 1000
+_ENDED = (
+    "The test's transaction has ended: a commit() or rollback() of the code under test was a real one, or the "
+    "connection is gone. Bind the session to a connection with join_transaction_mode='create_savepoint', as the "
+    "fixture harness_session does."
+)
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,6 @@ class Jobs(Expect):
             sent = self._not_run.pop(0)
             if getattr(self.app.tasks.get(sent.task), "is_job", False):
                 return sent.wire, 0.0
-        self._note_enqueued()
         with self._transaction() as session:
             due = self.clock.next(session)
             wait = min(left, due[1] if due else left)
@@ -137,12 +143,14 @@ class Jobs(Expect):
             if due is None or due[1] > left:
                 return None
             row = self.clock.lease(session, due[0])
-        return None if row is None else (dispatched(self.app, row), wait)
+        if row is None:
+            return None
+        self._note(row)
+        return dispatched(self.app, row), wait
 
     def _deliver(self, wire: Wire) -> Ran:
-        self._same_transaction()
-        if isinstance(self.bind, Session):
-            self.bind.flush()
+        with self._transaction():
+            pass
         name, job_id = str(wire.says("task")), str(wire.says("id"))
         task = self.app.tasks.get(name)
         if task is None or not getattr(task, "is_job", False):
@@ -182,7 +190,9 @@ class Jobs(Expect):
 
         A job that `run` was called with is not in it.
         """
-        self._note_enqueued()
+        for job in self.rows():
+            if job.row is not None:
+                self._note(job.row)
         return [*self._caught, *self._enqueued.values()]
 
     def rows(self) -> list[JobRows]:
@@ -190,30 +200,27 @@ class Jobs(Expect):
         with self._transaction() as session:
             return look(session, self.settings.schema_name, self.settings.service, mine=True)
 
-    def _note_enqueued(self) -> None:
-        for job in self.rows():
-            if job.enqueued and job.row is not None and job.row.id not in self._enqueued:
-                self._enqueued[job.row.id] = sent_of(self.app, dispatched(self.app, job.row), "inbox")
+    def _note(self, row: InboxRow) -> None:
+        """Remember what a row was written for, before it runs and is gone."""
+        if row.id not in self._enqueued and is_enqueued(row):
+            self._enqueued[row.id] = sent_of(self.app, dispatched(self.app, row), "inbox")
 
     @contextmanager
     def _transaction(self) -> Iterator[Session]:
-        self._same_transaction()
         if isinstance(self.bind, Session):
             self.bind.flush()
-        with self.database.begin() as session:
-            yield session
+        try:
+            with self.database.begin() as session:
+                self._is_the_same(session.scalar(select(func.now())))
+                yield session
+        except DatabaseAway as error:
+            raise UsageError(f"{_ENDED} ({error})") from None
 
-    def _same_transaction(self) -> None:
+    def _is_the_same(self, began: Any) -> None:
         """A commit that was a real one would leave rows behind, and split what belongs together."""
-        with self.database.begin() as session:
-            began = session.scalar(select(func.now()))
         self._began = self._began or began
         if began != self._began:
-            raise UsageError(
-                "The test's transaction has ended: a commit() or rollback() of the code under test was a real one. "
-                "Bind the session to a connection with join_transaction_mode='create_savepoint', as the fixture "
-                "harness_session does."
-            )
+            raise UsageError(_ENDED)
 
 
 @contextmanager

@@ -42,8 +42,7 @@ class JobRows:
     @property
     def enqueued(self) -> bool:
         """It stands in the inbox and nobody has worked on it yet."""
-        row = self.row
-        return row is not None and not (row.generation or row.attempts or row.failures or row.letter_id)
+        return self.row is not None and is_enqueued(self.row)
 
     @property
     def error(self) -> str:
@@ -68,6 +67,11 @@ class JobRows:
         else:
             said = self.state or "nothing"
         return f"{self.job_id!r} of {self.consumer}: {said}"
+
+
+def is_enqueued(row: InboxRow) -> bool:
+    """Was it written by whoever sent the job, rather than by a verdict or a replay?"""
+    return not (row.generation or row.attempts or row.failures or row.letter_id)
 
 
 def look(

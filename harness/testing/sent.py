@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 from celery import Celery
+from celery.backends.cache import CacheBackend
 from kombu import Producer, Queue
 
 from harness.store.inbox import InboxRow
@@ -16,6 +17,7 @@ from harness.worker.wire import Wire, wire_of
 
 #: What stands for the worker's name in failures and audit rows.
 WORKER = "harness.testing"
+_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,11 @@ def caught(app: Celery, take: Callable[[Sent], None]) -> Iterator[None]:
         take(sent_of(app, wire, "celery"))
 
     recorder = _Recorder(app, keep)
-    backend: Any = app.backend
+    # The project's own would connect: to wait for an answer that never comes, to count the parts of a chord.
+    backend = CacheBackend(app, url="memory://")
     with (
         _attribute(app, "producer_or_acquire", lambda producer=None: nullcontext(recorder)),
-        # Redis' and RPC's result backends would connect to wait for an answer that never comes.
-        _attribute(backend, "on_task_call", lambda producer, task_id: None),
+        _attribute(app, "_backend_cache", backend),
     ):
         yield
 
@@ -84,13 +86,13 @@ def dispatched(app: Celery, row: InboxRow) -> Wire:
 @contextmanager
 def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute of this very object for a while."""
-    before = owner.__dict__.get(name)
+    before = owner.__dict__.get(name, _MISSING)
     owner.__dict__[name] = value
     try:
         yield
     finally:
-        if before is None:
-            owner.__dict__.pop(name, None)
+        if before is _MISSING:
+            del owner.__dict__[name]
         else:
             owner.__dict__[name] = before
 

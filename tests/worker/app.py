@@ -18,6 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from harness import Harness, Job, JobTask, NotReady, Permanent, Policy, RetryLater, backoff
+from harness.testing import failpoints
 
 REDIS = os.environ["BROKER_URL"].startswith("redis")
 app = Celery("tests")
@@ -239,9 +240,7 @@ if os.environ.get("OBSERVED"):
 
     observed.install(app, harness)
 
-if os.environ.get("FAILPOINTS"):
-    from tests.worker import failpoints
-
+if os.environ.get(failpoints.VARIABLE):
     failpoints.install()
 
 
