@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from harness.core.errors import UsageError
 from harness.store.database import Database
-from harness.store.guard import _ENDS, refuse
+from harness.store.guard import GuardedCursor, refuse
 
 _numbers = itertools.count(1)
 #: A COMMIT also asks the constraints that were put off until then.
@@ -86,6 +86,12 @@ class _Loan:
         cursor.loan = self
         return cursor
 
+    def first(self, sql: str, parameters: dict[str, Any]) -> Any:
+        """Run a statement; its first row or None."""
+        with self.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchone()
+
     def begin(self) -> None:
         """Called before every statement, as the driver sends BEGIN before the first one."""
         if not self._savepoint:
@@ -122,14 +128,15 @@ class _Info:
         self.transaction_status = transaction_status
 
 
-class _LoanCursor(PgCursor):
+class _LoanCursor(GuardedCursor):
     loan: _Loan
 
+    @property
+    def connection(self) -> Any:  # type: ignore[override]
+        """The loan, for the guard and whoever else asks a cursor for its connection."""
+        return self.loan
+
     def execute(self, query: Any, vars: Any = None) -> None:
-        if self.loan.at_work:
-            text = query if isinstance(query, str) else query.decode(errors="replace")
-            if _ENDS.search(text):
-                refuse(f"send {text.strip()[:60]!r}")
         self.loan.begin()
         super().execute(query, vars)
 

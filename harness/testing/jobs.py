@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 from celery import Celery
@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
 
 from harness.core.errors import UsageError
+from harness.core.message import digest
 from harness.core.outcome import Outcome
 from harness.replay import replay
 from harness.replay.gate import arguments_of as gate_arguments
@@ -23,9 +24,9 @@ from harness.store.letter import Letter
 from harness.testing.borrowed import Borrowed
 from harness.testing.expect import Expect
 from harness.testing.rows import Clock, JobRows, is_enqueued, look
-from harness.testing.sent import WORKER, Sent, caught, dispatched, sent_of
+from harness.testing.sent import WORKER, Sent, attribute, caught, dispatched, sent_of
 from harness.testing.servers import names_a_database
-from harness.worker.decode import arguments_of, payload_of
+from harness.worker.decode import arguments_of
 from harness.worker.harness import Harness
 from harness.worker.trace import Delivery
 from harness.worker.wire import Wire, copy_of
@@ -72,20 +73,19 @@ class Jobs(Expect):
     def __enter__(self) -> Self:
         if not names_a_database(self.harness):
             self.app.conf.harness_database_url = self.database.url.render_as_string(hide_password=False)
-        self.settings = self.harness.settings
+        # A connection that breaks does not come back: that is told at once.
+        self.settings = self.harness.settings.model_copy(update={"outage_hold": 0.1})
         self.clock = Clock(self.settings.schema_name, self.settings.service)
-        self._before = self.harness.__dict__.get("database")
-        self.harness.__dict__["database"] = self.database
-        self._catching = caught(self.app, self._take)
-        self._catching.__enter__()
+        self.app.loader.import_default_modules()  # as a worker does: what is sent by name may be a job of theirs
+        with ExitStack() as stack:
+            stack.enter_context(attribute(self.harness, "settings", self.settings))
+            stack.enter_context(attribute(self.harness, "database", self.database))
+            stack.enter_context(caught(self.app, self._take))
+            self._until_exit = stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._catching.__exit__(*error)
-        if self._before is None:
-            self.harness.__dict__.pop("database", None)
-        else:
-            self.harness.__dict__["database"] = self._before
+        self._until_exit.close()
 
     def _take(self, sent: Sent) -> None:
         self._caught.append(sent)
@@ -155,8 +155,10 @@ class Jobs(Expect):
         task = self.app.tasks.get(name)
         if task is None or not getattr(task, "is_job", False):
             raise UsageError(f"{name!r} is no job of this app. Jobs are made by @harness.job, or with base=JobTask.")
-        args, kwargs, _ = payload_of(wire.message, self.app.conf.accept_content)
-        delivery = Delivery(self.harness, task, copy_of(wire, self.settings.service, task.spec.consumer), False)
+        args, kwargs = arguments_of(self.app, wire.message)
+        copy = copy_of(wire, self.settings.service, task.spec.consumer)
+        copy = replace(copy, arrival=replace(copy.arrival, digest=digest(args, kwargs)))
+        delivery = Delivery(self.harness, task, copy, False)
         with _as_in_a_worker(task, wire, args, kwargs, delivery):
             delivery.decide(list(args), dict(kwargs))
         if isinstance(self.bind, Session):

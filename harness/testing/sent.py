@@ -70,8 +70,8 @@ def caught(app: Celery, take: Callable[[Sent], None]) -> Iterator[None]:
     # The project's own would connect: to wait for an answer that never comes, to count the parts of a chord.
     backend = CacheBackend(app, url="memory://")
     with (
-        _attribute(app, "producer_or_acquire", lambda producer=None: nullcontext(recorder)),
-        _attribute(app, "_backend_cache", backend),
+        attribute(app, "producer_or_acquire", lambda producer=None: nullcontext(recorder)),
+        attribute(app, "_backend_cache", backend),
     ):
         yield
 
@@ -84,7 +84,7 @@ def dispatched(app: Celery, row: InboxRow) -> Wire:
 
 
 @contextmanager
-def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute of this very object for a while."""
     before = owner.__dict__.get(name, _MISSING)
     owner.__dict__[name] = value

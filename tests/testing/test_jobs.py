@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from celery import Celery, group
 from kombu.exceptions import EncodeError
+from psycopg2 import sql
+from psycopg2.extras import execute_values
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from harness import Harness
-from harness.core.errors import UsageError
+from harness.core.errors import Unrecorded, UsageError
 from harness.store.database import with_driver
 from harness.testing import Completed, Dead, Deferred, Duplicate, Jobs, Reason, Stale, jobs, steady_jitter
 from harness.testing.sent import dispatched, sent_of
@@ -254,6 +256,38 @@ def test_everything_is_as_before(harness: Harness, bank: Any, harness_session: S
     assert app.producer_or_acquire == producers
     assert type(app.backend).__name__ == "RedisBackend"
     assert harness_session.execute(text("SHOW lock_timeout")).scalar() == before
+
+
+def test_a_connection_that_breaks_is_told_at_once(harness: Harness, bank: Any, harness_database_url: str) -> None:
+    engine = create_engine(with_driver(harness_database_url), poolclass=NullPool)
+    session = Session(engine)
+    with Jobs(harness, session) as jobs:
+        with pytest.raises(Unrecorded, match=r"has been away for 0\.1 s"):
+            jobs.run(bank.runs, statement="SELECT pg_terminate_backend(pg_backend_pid())")
+        with pytest.raises(UsageError, match="the connection is gone"):
+            jobs.rows()
+    session.invalidate()
+
+
+def test_drivers_own_ways_are_the_same_transaction(harness_jobs: Jobs, harness: Harness, elsewhere: Session) -> None:
+    """psycopg2 itself, many rows at once, and the harness's own connection are all in the test's transaction."""
+
+    @harness.job(name="many", shared=False)
+    def many(session: Session) -> int:
+        connection = session.connection()
+        with connection.connection.cursor() as cursor:
+            execute_values(cursor, "INSERT INTO ledger (job_id, note) VALUES %s", [(str(n), "") for n in range(3)])
+            cursor.execute(sql.SQL("INSERT INTO {} (job_id) VALUES (%s)").format(sql.Identifier("ledger")), ["3"])
+        connection.execute(text("INSERT INTO ledger (job_id) VALUES (:id)"), [{"id": "4"}, {"id": "5"}])
+        with harness.database.begin() as own:
+            own.execute(text("INSERT INTO ledger (job_id) VALUES ('6')"))
+        with session.begin_nested() as savepoint:
+            session.execute(text("INSERT INTO ledger (job_id) VALUES ('undone')"))
+            savepoint.rollback()
+        return len(notes(session))
+
+    assert harness_jobs.run(many) == Completed(7)
+    assert counts(elsewhere) == [0, 0, 0, 0, 0]
 
 
 def test_without_end(harness_jobs: Jobs, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
