@@ -136,6 +136,7 @@ def test_expiry(harness_jobs: Jobs, bank: Any) -> None:
     harness_jobs.assert_dead(bank.credit, reason="expired")
 
 
+@pytest.mark.filterwarnings("ignore:.* is sent from inside of a handler")
 def test_what_jobs_send_is_caught_and_drained(harness_jobs: Jobs, bank: Any, harness_session: Session) -> None:
     bank.sends.delay(levels=2)
     harness_jobs.assert_enqueued(bank.sends, kwargs={"levels": 2}, queue="bank", times=1)
@@ -290,6 +291,7 @@ def test_drivers_own_ways_are_the_same_transaction(harness_jobs: Jobs, harness: 
     assert counts(elsewhere) == [0, 0, 0, 0, 0]
 
 
+@pytest.mark.filterwarnings("ignore:.* is sent from inside of a handler")
 def test_without_end(harness_jobs: Jobs, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MOST_RUNS", 20)
 

@@ -25,7 +25,13 @@ app = Celery("tests")
 app.conf.update(
     broker_url=os.environ["BROKER_URL"],
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": 4, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+    # A worker that is killed while it looks for unacknowledged messages holds kombu's mutex for 300 s by default.
+    broker_transport_options={
+        "visibility_timeout": 4,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 5,
+    }
     if REDIS
     else {},
     task_default_queue="jobs",
