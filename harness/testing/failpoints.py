@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -159,9 +160,14 @@ def wrap(owner: Any, name: str, job_of: Callable[..., str], before: str = "", af
 
 
 def install() -> None:
-    """Wrap what the points stand around; called before the pool forks. Nothing without HARNESS_FAIL_POINTS."""
+    """Wrap what the points stand around, once; called before the pool forks. Nothing without HARNESS_FAIL_POINTS."""
     if not os.environ.get(VARIABLE):
         return
+    _install()
+
+
+@cache
+def _install() -> None:
     from harness.store.guard import GuardedConnection
     from harness.worker.publisher import Publisher
     from harness.worker.request import JobRequest
