@@ -18,13 +18,20 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from harness import Harness, Job, JobTask, NotReady, Permanent, Policy, RetryLater, backoff
+from harness.testing import failpoints
 
 REDIS = os.environ["BROKER_URL"].startswith("redis")
 app = Celery("tests")
 app.conf.update(
     broker_url=os.environ["BROKER_URL"],
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": 4, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+    # A worker that is killed while it looks for unacknowledged messages holds kombu's mutex for 300 s by default.
+    broker_transport_options={
+        "visibility_timeout": 4,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 5,
+    }
     if REDIS
     else {},
     task_default_queue="jobs",
@@ -243,9 +250,7 @@ if os.environ.get("OBSERVED"):
 
     observed.install(app, harness)
 
-if os.environ.get("FAILPOINTS"):
-    from tests.worker import failpoints
-
+if os.environ.get(failpoints.VARIABLE):
     failpoints.install()
 
 

@@ -9,11 +9,12 @@ from uuid import uuid4
 
 from celery import Celery
 
+from harness.testing import failpoints
 from tests.worker.queues import messages
 from tests.worker.running import State, Worker, until
 
 Case = tuple[str, str, str, dict[str, int]]
-WORK = ("before_fence", "after_fence", "after_handler", "after_commit")
+WORK = ("before_fence", "after_fence", "before_commit", "after_commit")
 VERDICT = ("before_verdict", "verdict_before_commit", "verdict_after_commit")
 RELAY = ("relay_leased", "relay_published")
 RETRIED = ("fails_until", {"good": 2})
@@ -22,15 +23,15 @@ DIES = ("kills_child", {"times": 1})
 #: (point, or points one after the other; who is killed there; task; its arguments): the job comes to each point once,
 #: and must succeed in the end.
 CASES: list[Case] = [
-    *((point, "child", "credit", {}) for point in WORK),
-    *((point, "child", *RETRIED) for point in (*VERDICT, *RELAY)),
-    *((point, "child", *DIES) for point in VERDICT),
+    *((point, "process", "credit", {}) for point in WORK),
+    *((point, "process", *RETRIED) for point in (*VERDICT, *RELAY)),
+    *((point, "process", *DIES) for point in VERDICT),
     *((point, "worker", "credit", {}) for point in (*WORK, "before_ack", "after_ack")),
     *((point, "worker", *RETRIED) for point in (*VERDICT, *RELAY)),
     *((point, "worker", *DIES) for point in VERDICT[1:]),
     # The second delivery is one that the broker marks, which is counted before it works.
     ("after_fence before_count", "worker", "credit", {}),
-    ("after_handler after_count", "worker", "credit", {}),
+    ("before_commit after_count", "worker", "credit", {}),
 ]
 
 #: Workers side by side: they wait, for the broker and for Celery, more than they work.
@@ -74,18 +75,18 @@ class Lane:
     def __init__(self, name: str, start_worker: Callable[..., Worker], sender: Celery, folder: Path) -> None:
         self.name, self.sender, self.points = name, sender, folder / name
         self.points.mkdir()
-        self.worker = start_worker(service=name, task_default_queue=name, environment={"FAILPOINTS": str(self.points)})
+        self.worker = start_worker(
+            service=name, task_default_queue=name, environment={failpoints.VARIABLE: str(self.points)}
+        )
 
     def run(self, case: Case, state: State) -> str:
         """Send a job, let the point kill, start the worker again where it is dead; returns the id of the ended job."""
         points, who, task, kwargs = case
         job_id = uuid4().hex
-        for point in points.split():
-            (self.points / f"{point}.fired").unlink(missing_ok=True)
-            (self.points / point).write_text(f"{who} {job_id}")
+        armed = [failpoints.arm(self.points, point, f"kill_{who}", job_id) for point in points.split()]
         self.sender.send_task(task, kwargs=kwargs, task_id=job_id, queue=self.name)
-        for point in points.split():
-            until((self.points / f"{point}.fired").exists, 30, f"{case} fires at {point}")
+        for point in armed:
+            until(lambda point=point: point.fired, 30, f"{case} fires at {point.point}")
             if who == "worker":
                 until(lambda: not self.worker.alive, 10, f"{case} kills the worker")
                 self.worker.kill()
