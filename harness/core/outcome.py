@@ -23,7 +23,9 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The inbox or a dead letter owns the job by now; this copy is dropped."""
+    """The inbox or a dead letter owns the job by now (`dead`: a letter); this copy is dropped."""
+
+    dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
         if fence is not None and fence.state is FenceState.DEAD and copy.generation is not None:
             # A copy that found the fence busy put the row there before the job died: nobody else would ever remove it.
             store.inbox.claim(session, copy.key, copy.generation)
-        return Stale()
+        return Stale(dead=fence is not None and fence.state is FenceState.DEAD)
     store.inbox.remove(session, copy.key)
     store.letters.resolve(session, copy.key)
     return Duplicate(fence.result)

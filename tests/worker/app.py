@@ -239,6 +239,11 @@ if os.environ.get("OBSERVED"):
 
     observed.install(app, harness)
 
+if os.environ.get("CANVAS"):
+    from tests.worker import canvas_jobs
+
+    canvas_jobs.install(app, harness)
+
 if os.environ.get("FAILPOINTS"):
     from tests.worker import failpoints
 

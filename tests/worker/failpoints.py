@@ -51,6 +51,7 @@ def wrap(owner: Any, name: str, job_of: Callable[..., str], before: str = "", af
 
 def install() -> None:
     """Wrap what the points stand around; called before the pool forks."""
+    from harness.worker import after, chords
     from harness.worker.publisher import Publisher
     from harness.worker.request import JobRequest
 
@@ -67,4 +68,8 @@ def install() -> None:
     wrap(verdict, "_record", of_copy, after="verdict_before_commit")
     wrap(deliver, "verdict", of_copy, "before_verdict", "verdict_after_commit")
     wrap(JobRequest, "acknowledge", lambda request: request.id, "before_ack", "after_ack")
+    for module in (after, chords):
+        # The last word says whose it is: the job, or for a chord's body its group.
+        wrap(module, "hold", lambda _do, _seconds, what: what.split()[-1], "before_send", "after_send")
+    wrap(after.After, "_store", lambda one, *_: one.request.id, "before_store", "after_store")
     wrap(Publisher, "_send", lambda _publisher, row: row.job_id, "relay_leased", "relay_published")
