@@ -127,7 +127,10 @@ def _take(session: Session, store: Store, copy: Copy, limits: Limits) -> tuple[b
     )
     if not taken or copy.generation is None:
         return taken, None
-    row = store.inbox.claim(session, copy.key, copy.generation)
+    # The broker may have given the message to somebody who has let it go, for this transaction was open. Then the row
+    # is what remembers that something comes after the job.
+    have = store.inbox.lock if copy.goes_on else store.inbox.claim
+    row = have(session, copy.key, copy.generation)
     if row is None:
         # The fence was free, but the row has gone on without this copy: undo the claim.
         Session.rollback(session)

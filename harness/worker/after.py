@@ -6,6 +6,7 @@ a worker may have died in between. Every step has an id that is the same each ti
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from billiard.einfo import ExceptionInfo
@@ -19,6 +20,7 @@ from harness.core.failure import Failure
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
 from harness.core.reason import Reason
 from harness.process.copy import Copy
+from harness.process.settle import settle_alone
 from harness.store.database import DatabaseAway
 from harness.worker import chords, kept
 from harness.worker.correlation import passing_on
@@ -43,9 +45,14 @@ class DeadLettered(Exception):
         return cls(f"{reason}: {failure.error_type}: {failure.message}")
 
 
+def goes_on(embed: Mapping[str, Any]) -> bool:
+    """Does anything come after the job when it is done?"""
+    return bool(embed.get("callbacks") or embed.get("chain") or embed.get("chord"))
+
+
 def asks_result(task: Any, request: Mapping[str, Any], embed: Mapping[str, Any]) -> bool:
     """May a duplicate have to answer with the result? Where something comes after the job, or its result is stored."""
-    if embed.get("callbacks") or embed.get("chain") or embed.get("chord"):
+    if goes_on(embed):
         return True
     ignored = request.get("ignore_result")
     return not (task.ignore_result if ignored is None else ignored) and not isinstance(task.backend, DisabledBackend)
@@ -97,6 +104,9 @@ class After:
         except Exception as wrong:
             log.error("what comes after job %s went wrong: %r", self.request.id, wrong)
         self._leave_nothing()
+        may_have_row = self.copy.relayed or self.copy.suspicious or isinstance(outcome, Duplicate)
+        if self.copy.goes_on and may_have_row and isinstance(outcome, (Completed, Duplicate)):
+            self._remove_row()
 
     def succeeded(self, result: Any, *, again: bool = False) -> None:
         """Send what comes after success and store the result; `again` for a duplicate, which may find it all done.
@@ -139,6 +149,14 @@ class After:
         if letter is not None:
             text = f"{letter.reason}: {letter.error_type}: {letter.error_message}"
             self.failed(DeadLettered(text), letter.traceback)
+
+    def _remove_row(self) -> None:
+        """Nothing is left to be sent. Where this fails the relay sends one more copy, which removes the row."""
+        harness = self.harness
+        try:
+            settle_alone(harness.database, harness.store, replace(self.copy, goes_on=False), harness.settings.limits)
+        except Exception as error:
+            log.warning("the inbox row of job %s stays for now: %s", self.request.id, type(error).__name__)
 
     def _leave_nothing(self) -> None:
         request = self.request

@@ -38,22 +38,22 @@ def return_part(
 
     Sends the body if it was the last part. Raises Unpublished, and HOPELESS for a body that can't be sent.
     """
-    if again and _counts_blindly(backend) and backend.get_state(request.id) == SUCCESS:
-        return  # It was counted, most likely: to count it twice would send the body too early.
+    what = f"the result of {request.id} for its chord"
     body = _held(backend, request, seconds)
 
-    def part() -> None:
+    def part() -> bool:
+        """Count it; False where the body is in somebody else's hand."""
+        if again and _counts_blindly(backend) and backend.get_state(request.id) == SUCCESS:
+            return True  # It was counted, most likely: to count it twice would send the body too early.
         store()
         backend.on_chord_part_return(request, SUCCESS, result)
+        return not (again and isinstance(backend, RedisBackend) and _claimed_by_another(backend, request.group))
 
-    hold(part, seconds, f"the result of {request.id} for its chord")
-    if again and isinstance(backend, RedisBackend):
-        deadline = time.monotonic() + _claim_lives(backend, body) + seconds
-        while _claimed_by_another(backend, request.group):
-            if time.monotonic() > deadline:
-                raise Unpublished(f"the body of chord {request.group} is being sent by somebody who does not end")
-            time.sleep(LOOK)
-            hold(part, seconds, f"the result of {request.id} for its chord")
+    deadline = time.monotonic() + _claim_lives(backend, body) + seconds if again else 0.0
+    while not hold(part, seconds, what):
+        if time.monotonic() > deadline:
+            raise Unpublished(f"the body of chord {request.group} is being sent by somebody who does not end")
+        time.sleep(LOOK)
 
 
 def _counts_blindly(backend: Any) -> bool:
@@ -94,5 +94,7 @@ def _claimed_by_another(backend: Any, group: str) -> bool:
 
 
 def _claim_lives(backend: Any, body: Any) -> float:
+    if not isinstance(backend, RedisBackend):
+        return 0.0
     joining = backend.app.conf.result_chord_join_timeout or 5.0
     return float(backend._chord_publish_claim_expires(max(5, int(joining * 2)), body)) + MARGIN

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 import tenacity
 from billiard.exceptions import SoftTimeLimitExceeded
@@ -9,6 +10,7 @@ from celery.exceptions import ImproperlyConfigured
 from kombu.exceptions import EncodeError
 
 log = logging.getLogger("harness")
+T = TypeVar("T")
 
 #: What no later try can mend: the step itself can't be sent. Anything else counts as an outage.
 HOPELESS = (EncodeError, TypeError, ValueError, LookupError, RecursionError, NotImplementedError, ImproperlyConfigured)
@@ -21,8 +23,8 @@ class Unpublished(BaseException):
     """
 
 
-def hold(do: Callable[[], None], seconds: float, what: str) -> None:
-    """Call `do` until it succeeds. Raises Unpublished after `seconds` of failures, and at a soft time limit."""
+def hold(do: Callable[[], T], seconds: float, what: str) -> T:
+    """What `do` returns, called until it succeeds. Raises Unpublished after `seconds`, and at a soft time limit."""
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(_may_pass),
         wait=tenacity.wait_random_exponential(multiplier=0.1, max=3),
@@ -30,7 +32,7 @@ def hold(do: Callable[[], None], seconds: float, what: str) -> None:
         before_sleep=lambda state: _say(state, what),
     )
     try:
-        retrying(do)
+        return retrying(do)
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
         raise Unpublished(f"{what} could not be sent for {seconds:g} s ({type(cause).__name__})") from cause

@@ -29,7 +29,7 @@ from harness.core.text import bounded
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
 from harness.worker import announce, kept
-from harness.worker.after import After, DeadLettered, asks_result, request_of
+from harness.worker.after import After, DeadLettered, asks_result, goes_on, request_of
 from harness.worker.decode import payload_of
 from harness.worker.holding import Unpublished
 from harness.worker.wire import Wire, copy_of
@@ -122,7 +122,7 @@ class Delivery:
     def follow(self, request: Any) -> None:
         """Do what comes after the outcome: once for this delivery, whatever Celery's tracer does around it."""
         self.followed = True
-        if self.outcome is None:
+        if self.outcome is None or (isinstance(self.outcome, Completed) and not self.ask_result):
             return
         try:
             After(self.harness, self.task, self.copy, request).follow(self.outcome, self.error)
@@ -145,7 +145,8 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     started = time.monotonic()
     app = current_app._get_current_object()
     task, harness = app.tasks[name], Harness.of(app)
-    copy = copy_of(wire, harness.settings.service, task.spec.consumer)
+    # Until its body has been read, anything may come after it.
+    copy = replace(copy_of(wire, harness.settings.service, task.spec.consumer), goes_on=True)
     try:
         args, kwargs, embed = decoded or payload_of(wire.message, app.conf.accept_content)
         if (problem := wrong_shape(args, kwargs, ())) is not None:
@@ -154,6 +155,7 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     except Exception as error:
         undecodable = Failure(Kind.undecodable, type(error).__name__, str(error))
         return 0, _followed(harness, task, copy, _record(harness, copy, undecodable), wire), 0.0
+    copy = replace(copy, goes_on=goes_on(embed))
     delivery = Delivery(harness, task, copy, asks_result(task, request, embed))
     token = Delivery._current.set(delivery)
     try:
@@ -181,7 +183,7 @@ def record_message(wire: Wire, failure: Failure, name: str | None, follow: bool 
     harness = Harness.of(app)
     task = app.tasks.get(name) if name else None
     spec = task.spec if task is not None and getattr(task, "is_job", False) else None
-    copy = copy_of(wire, harness.settings.service, spec.consumer if spec else None)
+    copy = replace(copy_of(wire, harness.settings.service, spec.consumer if spec else None), goes_on=follow)
     policy = spec.policy_for(wire.message.queue) if spec else Policy()
     reply = _record(harness, copy, failure, policy)
     return 0, _followed(harness, task, copy, reply, wire) if follow else reply[0], 0.0

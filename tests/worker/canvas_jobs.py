@@ -42,7 +42,7 @@ def install(app: Celery, harness: Harness) -> None:
         session.execute(INSERT, {"id": job.id, "task": job.task, "note": _note(got, job.correlation_id)})
         if how == "retry" and job.attempt == 1:
             raise ValueError("once")
-        if how == "dead" and not Path(switch).exists():
+        if how == "dead" and not (switch and Path(switch).exists()):
             raise Permanent("dead until the switch")
         if how == "unserialisable":
             return object()
