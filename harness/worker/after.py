@@ -7,9 +7,9 @@ a worker may have died in between. Every step has an id that is the same each ti
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from billiard.einfo import ExceptionInfo
 from celery import states
 from celery.app.task import Context, get_actual_ignore_result
 from celery.backends.base import DisabledBackend
@@ -88,10 +88,10 @@ class After:
         Nothing else that goes wrong here changes the outcome. What is done is taken out of the request, for Celery's
         tracer would do it a second time.
         """
+        if isinstance(outcome, Deferred) or outcome == Stale(dead=False):
+            return
         try:
             match outcome:
-                case Deferred() | Stale(dead=False):
-                    return
                 case Completed(result):
                     self.succeeded(result)
                 case Duplicate(result):
@@ -102,8 +102,9 @@ class After:
                 case Stale():
                     self._dead_before()
         except Exception as wrong:
-            log.error("what comes after job %s went wrong: %r", self.request.id, wrong)
-        self._leave_nothing()
+            log.error("what comes after job %s went wrong: %s", self.request.id, type(wrong).__name__)
+        finally:
+            self._leave_nothing()
         may_have_row = self.copy.relayed or self.copy.suspicious or isinstance(outcome, Duplicate)
         if self.copy.goes_on and may_have_row and isinstance(outcome, (Completed, Duplicate)):
             self._remove_row()
@@ -207,7 +208,7 @@ class After:
     def _fail(self, error: BaseException, traceback: str) -> None:
         request, backend = self.request, self.backend
         error = get_pickleable_exception(error) if isinstance(error, Exception) else RuntimeError(repr(error))
-        traceback = traceback or ExceptionInfo((type(error), error, error.__traceback__)).traceback
+        traceback = traceback or "".join(format_exception(error))
         errbacks, request.errbacks = request.errbacks, None
         stored = self.is_stored() or bool(getattr(self.task, "store_errors_even_if_ignored", False))
         chords.name_bodies(request)

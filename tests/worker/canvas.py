@@ -54,6 +54,11 @@ class Desk:
         )
         return [(row.task, json.loads(row.note)["got"]) for row in rows]
 
+    def fails(self, result: Any) -> None:
+        """Wait until a chord's body counts as failed."""
+        again = self.app.AsyncResult(result.id)
+        until(lambda: again.state == "FAILURE", 60, "the chord has failed")
+
     def close(self) -> None:
         # A result that is collected later must not look for a server that is gone.
         self.app.backend.remove_pending_result = lambda result: None

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from celery import chain, chord, group
-from celery.exceptions import ChordError
 
 from tests.worker.canvas import Desk, new, replay
 from tests.worker.running import State, Worker, until
@@ -58,8 +57,7 @@ def test_chords_and_results(
     body = s("total")
     body.set(link_error=[s("errback")])
     failed = chord([s("step", how="dead", switch=str(switch), task_id=dead), s("step", 5)], body).apply_async()
-    with pytest.raises(ChordError):
-        failed.get(timeout=60)
+    desk.fails(failed)
     switch.touch()
     replay(database, dead, desk.state)
     until(lambda: desk.app.AsyncResult(dead).state == "SUCCESS", 60, "the header's replay")

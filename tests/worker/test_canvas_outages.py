@@ -29,6 +29,7 @@ def test_the_broker_takes_nothing(
     desk: Desk, gate: Gate, start_worker: Callable[..., Worker], redis_url: str, broker_url: str
 ) -> None:
     """Held and tried again; longer than `outage_hold`: the message goes back, and its duplicate sends the step."""
+    gate.open()
     worker = start_worker(
         result_backend=redis_url,
         broker_read_url=broker_url,
@@ -36,8 +37,11 @@ def test_the_broker_takes_nothing(
         broker_connection_timeout=1,
         harness_outage_hold=4.0,
         harness_relay="off",  # it would publish through the gate, too
+        worker_send_task_events=False,  # the parent needs its own connection to nothing but the queue
+        options=["--without-heartbeat"],
         environment={"CANVAS": "1"},
     )
+    gate.shut()
     s = desk.s
     lead, gid = new(), new()
     line = chain(s("step", task_id=lead), s("plain_step"), s("step")).apply_async()
