@@ -5,7 +5,7 @@ a worker may have died in between. Every step has an id that is the same each ti
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
@@ -24,17 +24,13 @@ from harness.process.settle import settle_alone
 from harness.store.database import DatabaseAway
 from harness.worker import chords, kept
 from harness.worker.correlation import passing_on
-from harness.worker.decode import payload_of
 from harness.worker.holding import HOPELESS, Unpublished, hold
 from harness.worker.naming import name
-from harness.worker.wire import Wire
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
 
 log = logging.getLogger("harness")
-
-_EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 
 
 class DeadLettered(Exception):
@@ -43,35 +39,6 @@ class DeadLettered(Exception):
     @classmethod
     def of(cls, reason: Reason, failure: Failure) -> "DeadLettered":
         return cls(f"{reason}: {failure.error_type}: {failure.message}")
-
-
-def goes_on(embed: Mapping[str, Any]) -> bool:
-    """Does anything come after the job when it is done?"""
-    return bool(embed.get("callbacks") or embed.get("chain") or embed.get("chord"))
-
-
-def asks_result(task: Any, request: Mapping[str, Any], embed: Mapping[str, Any]) -> bool:
-    """May a duplicate have to answer with the result? Where something comes after the job, or its result is stored."""
-    if goes_on(embed):
-        return True
-    ignored = request.get("ignore_result")
-    return not (task.ignore_result if ignored is None else ignored) and not isinstance(task.backend, DisabledBackend)
-
-
-def request_of(app: Any, wire: Wire) -> Context | None:
-    """The request of a message that no handler runs, as far as it can be read; None where it has no id of its own."""
-    job_id = wire.says("id")
-    if not isinstance(job_id, str) or not job_id:
-        return None
-    try:
-        payload = payload_of(wire.message, app.conf.accept_content)
-        embed = payload if isinstance(payload, Mapping) else payload[2]
-        embed = {key: embed.get(key) for key in _EMBEDDED}
-    except Exception:
-        embed = {}
-    headers = {key: value for key, value in wire.message.headers.items() if isinstance(key, str)}
-    own = {"id": job_id, "task": wire.says("task"), "args": (), "kwargs": {}, "delivery_info": {}, "is_eager": False}
-    return Context(headers, **own, **embed)
 
 
 class After:
@@ -116,13 +83,13 @@ class After:
         """
         request = self.request
         with passing_on(self.copy.arrival.correlation_id):
-            if result is kept.NotKept:
-                self._without_result()
-                return
+            if result is kept.NotKept and (request.callbacks or request.chain or request.chord):
+                log.error("the result of job %s was not kept: only what needs none is sent again", request.id)
             try:
                 for send in self._steps(result):
                     hold(send, self.seconds, f"what comes after job {request.id}")
-                self._store(result, again)
+                if result is not kept.NotKept:
+                    self._store(result, again)
             except HOPELESS as error:
                 log.error("what comes after job %s can't be sent or stored: %s", request.id, type(error).__name__)
                 self._fail(error, "")
@@ -174,19 +141,17 @@ class After:
             priority = (request.delivery_info or {}).get("priority")
         common = {"parent_id": request.id, "root_id": request.root_id or request.id, "priority": priority}
 
-        def step(signature: Any, *path: object, **options: Any) -> Callable[[], Any]:
+        def step(signature: Any, *path: object, **options: Any) -> None:
             made = self._signature(signature, key.consumer, key.job_id, *path)
-            return lambda: made.apply_async((result,), **common, **options)
+            if made.immutable or result is not kept.NotKept:
+                steps.append(lambda: made.apply_async((result,), **common, **options))
 
-        steps = [step(one, "link", position) for position, one in enumerate(request.callbacks or ())]
+        steps: list[Callable[[], Any]] = []
+        for position, one in enumerate(request.callbacks or ()):
+            step(one, "link", position)
         if chain := request.chain:
-            steps.append(step(chain[-1], "chain", chain=chain[:-1]))
+            step(chain[-1], "chain", chain=chain[:-1])
         return steps
-
-    def _without_result(self) -> None:
-        request = self.request
-        if request.callbacks or request.chain or request.chord:
-            log.error("job %s is done but its result was not kept: what comes after it is not sent again", request.id)
 
     def _store(self, result: Any, again: bool) -> None:
         request = self.request

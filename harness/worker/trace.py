@@ -29,7 +29,8 @@ from harness.core.text import bounded
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
 from harness.worker import announce, kept
-from harness.worker.after import After, DeadLettered, asks_result, goes_on, request_of
+from harness.worker.after import After, DeadLettered
+from harness.worker.asked import asks_result, goes_on, request_of
 from harness.worker.decode import payload_of
 from harness.worker.holding import Unpublished
 from harness.worker.wire import Wire, copy_of

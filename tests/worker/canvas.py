@@ -56,8 +56,7 @@ class Desk:
 
     def fails(self, result: Any) -> None:
         """Wait until a chord's body counts as failed."""
-        again = self.app.AsyncResult(result.id)
-        until(lambda: again.state == "FAILURE", 60, "the chord has failed")
+        until(lambda: self.app.AsyncResult(result.id).state == "FAILURE", 60, "the chord has failed")
 
     def close(self) -> None:
         # A result that is collected later must not look for a server that is gone.
