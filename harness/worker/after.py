@@ -10,6 +10,7 @@ from dataclasses import replace
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
+from billiard.exceptions import SoftTimeLimitExceeded
 from celery import states
 from celery.app.task import Context, get_actual_ignore_result
 from celery.backends.base import DisabledBackend
@@ -68,6 +69,8 @@ class After:
                     self.failed(known, failure.traceback)
                 case Stale():
                     self._dead_before()
+        except SoftTimeLimitExceeded as late:
+            raise Unpublished(f"what comes after job {self.request.id} took too long") from late
         except Exception as wrong:
             log.error("what comes after job %s went wrong: %s", self.request.id, type(wrong).__name__)
         finally:
