@@ -35,6 +35,10 @@ def hold(do: Callable[[], T], seconds: float, what: str) -> T:
         return retrying(do)
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
+        if isinstance(cause, AttributeError):
+            # kombu has it for a connection that is no more, and anything has it for a step of the wrong shape. The
+            # latter must not go round for ever.
+            raise TypeError(f"{what} can't be sent: {cause}") from cause
         raise Unpublished(f"{what} could not be sent for {seconds:g} s ({type(cause).__name__})") from cause
     except SoftTimeLimitExceeded as error:
         raise Unpublished(f"{what} could not be sent before the soft time limit") from error
