@@ -169,7 +169,9 @@ class After:
         self._by_the_way(store, HOPELESS)
 
     def _has_result(self) -> bool:
-        return bool(self.backend.persistent) and self.backend.get_state(self.request.id) == states.SUCCESS
+        if isinstance(self.backend, DisabledBackend) or not self.backend.persistent:
+            return False
+        return bool(self.backend.get_state(self.request.id) == states.SUCCESS)
 
     # -- failure ---------------------------------------------------------------------------------------------------
 
@@ -182,8 +184,10 @@ class After:
         chords.name_bodies(request)
 
         def mark() -> None:
+            # A success under this id is another consumer's: a message without a task may carry any id.
+            store = stored and not self._has_result()
             backend.mark_as_failure(
-                request.id, error, traceback, request=request, store_result=stored, call_errbacks=False
+                request.id, error, traceback, request=request, store_result=store, call_errbacks=False
             )
 
         if request.chord or self._chain_is_in_a_chord():

@@ -146,17 +146,17 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     started = time.monotonic()
     app = current_app._get_current_object()
     task, harness = app.tasks[name], Harness.of(app)
-    # Until its body has been read, anything may come after it.
-    copy = replace(copy_of(wire, harness.settings.service, task.spec.consumer), goes_on=True)
+    copy = copy_of(wire, harness.settings.service, task.spec.consumer)
     try:
         args, kwargs, embed = decoded or payload_of(wire.message, app.conf.accept_content)
         if (problem := wrong_shape(args, kwargs, ())) is not None:
-            return 0, _followed(harness, task, copy, _record(harness, copy, classify(problem)), wire), 0.0
+            return 0, _buried(harness, task, copy, classify(problem), Policy(), wire), 0.0
         args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
     except Exception as error:
         undecodable = Failure(Kind.undecodable, type(error).__name__, str(error))
-        return 0, _followed(harness, task, copy, _record(harness, copy, undecodable), wire), 0.0
-    copy = replace(copy, goes_on=goes_on(embed))
+        return 0, _buried(harness, task, copy, undecodable, Policy(), wire), 0.0
+    if goes_on(embed):
+        copy = replace(copy, goes_on=True)
     delivery = Delivery(harness, task, copy, asks_result(task, request, embed))
     token = Delivery._current.set(delivery)
     try:
@@ -184,10 +184,11 @@ def record_message(wire: Wire, failure: Failure, name: str | None, follow: bool 
     harness = Harness.of(app)
     task = app.tasks.get(name) if name else None
     spec = task.spec if task is not None and getattr(task, "is_job", False) else None
-    copy = replace(copy_of(wire, harness.settings.service, spec.consumer if spec else None), goes_on=follow)
+    copy = copy_of(wire, harness.settings.service, spec.consumer if spec else None)
     policy = spec.policy_for(wire.message.queue) if spec else Policy()
-    reply = _record(harness, copy, failure, policy)
-    return 0, _followed(harness, task, copy, reply, wire) if follow else reply[0], 0.0
+    if not follow:
+        return 0, _record(harness, copy, failure, policy)[0], 0.0
+    return 0, _buried(harness, task, copy, failure, policy, wire), 0.0
 
 
 def _through_celery(task: Any, uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> None:
@@ -199,9 +200,10 @@ def _through_celery(task: Any, uuid: str, args: Any, kwargs: Any, request: dict[
         log.warning("Celery raised %s around job %s; its outcome stands", type(error).__name__, uuid)
 
 
-def _followed(harness: "Harness", task: Any, copy: Copy, recorded: tuple[Reply, Outcome | None], wire: Wire) -> Reply:
-    """The reply, once what comes after a recorded outcome is done. Here the body is looked at: behind the commit."""
-    reply, outcome = recorded
+def _buried(harness: "Harness", task: Any, copy: Copy, failure: Failure, policy: Policy, wire: Wire) -> Reply:
+    """Record the failure, then do what comes after the outcome. Only here is the body looked at: behind the commit."""
+    copy = replace(copy, goes_on=True)  # nobody knows yet
+    reply, outcome = _record(harness, copy, failure, policy)
     request = request_of(harness.app, wire) if outcome is not None else None
     if outcome is None or request is None:
         return reply
@@ -212,9 +214,7 @@ def _followed(harness: "Harness", task: Any, copy: Copy, recorded: tuple[Reply, 
     return reply
 
 
-def _record(
-    harness: "Harness", copy: Copy, failure: Failure, policy: Policy | None = None
-) -> tuple[Reply, Outcome | None]:
+def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy) -> tuple[Reply, Outcome | None]:
     payload = {"body": copy.arrival.message.body}
     try:
         outcome = record(
@@ -222,7 +222,7 @@ def _record(
             harness.store,
             copy,
             failure,
-            policy or Policy(),
+            policy,
             harness.settings.limits,
             payload,
         )
