@@ -12,7 +12,8 @@ class Copy:
     """One delivery.
 
     `generation` is None for a copy that a producer sent, else the number of the inbox row that the relay sent. `eta`,
-    `expires` and `sent_at` are what the message says. `revoked` is why the parent wants it not to run, or None.
+    `expires` and `sent_at` are what the message says. `revoked` is why the parent wants it not to run, or None. With
+    `goes_on` something comes after the job: its inbox row outlives the work, until `settle_alone` removes it.
     """
 
     arrival: Arrival
@@ -24,6 +25,7 @@ class Copy:
     sent_at: datetime | None = None
     revoked: str | None = None
     worker: str = ""
+    goes_on: bool = False
 
     @property
     def key(self) -> Key:

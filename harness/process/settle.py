@@ -16,14 +16,15 @@ class NotRelayed(HarnessError):
 
 
 def settle_alone(database: Database, store: Store, copy: Copy, limits: Limits) -> Duplicate | Stale:
-    """The same in a transaction of its own."""
+    """The same in a transaction of its own. Raises DatabaseAway."""
     with database.begin() as session:
         store.fence.bound_waits(session, limits.fence_wait_ms)
         return settle(session, store, copy)
 
 
 def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
-    """Say what the copy is. For a job that is done, close what is still open for it.
+    """Say what the copy is. For a job that is done, close what is still open for it: its letter, and its inbox row
+    unless that still stands for what comes after the job.
 
     Raises NotRelayed: dropping such a copy as stale would lose a job that nobody else knows of.
     """
@@ -35,6 +36,7 @@ def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
             # A copy that found the fence busy put the row there before the job died: nobody else would ever remove it.
             store.inbox.claim(session, copy.key, copy.generation)
         return Stale(dead=fence is not None and fence.state is FenceState.DEAD)
-    store.inbox.remove(session, copy.key)
+    if not copy.goes_on:
+        store.inbox.remove(session, copy.key)
     store.letters.resolve(session, copy.key)
     return Duplicate(fence.result)

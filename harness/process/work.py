@@ -30,8 +30,8 @@ from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 Handler = Callable[[Session, Job], Any]
-#: Turns a handler's result into bytes, where someone may still ask for it.
-Keep = Callable[[Any], bytes]
+#: Turns a handler's result into bytes, where someone may still ask for it; None for one that can't be kept.
+Keep = Callable[[Any], bytes | None]
 
 
 class LostAtWork(DatabaseAway):
@@ -104,8 +104,8 @@ def _transaction(
 
     result = _call(session, connection, handler, _job(copy, row))
     try:
-        if keep is not None:
-            store.fence.keep_result(session, copy.key, keep(result))
+        if keep is not None and (kept := keep(result)) is not None:
+            store.fence.keep_result(session, copy.key, kept)
         if row is not None and row.letter_id is not None:
             store.letters.resolve(session, copy.key)
         Session.commit(session)
@@ -127,7 +127,10 @@ def _take(session: Session, store: Store, copy: Copy, limits: Limits) -> tuple[b
     )
     if not taken or copy.generation is None:
         return taken, None
-    row = store.inbox.claim(session, copy.key, copy.generation)
+    # The broker may have given the message to somebody who has let it go, for this transaction was open. Then the row
+    # is what remembers that something comes after the job.
+    have = store.inbox.lock if copy.goes_on else store.inbox.claim
+    row = have(session, copy.key, copy.generation)
     if row is None:
         # The fence was free, but the row has gone on without this copy: undo the claim.
         Session.rollback(session)

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
 from harness.core.reason import Reason
-from harness.store.inbox import Arrival, message_of
+from harness.store.inbox import Arrival, message_of, seconds
 from harness.store.letter import Filter, Letter
 from harness.store.processed_jobs import Key
 
@@ -99,6 +99,18 @@ class DeadLetters:
         t = self.table
         query = select(t).where(t.c.id == letter_id, t.c.service == service)
         row = session.execute(query.with_for_update() if lock else query).first()
+        return None if row is None else self._letter(row)
+
+    def open_of(self, session: Session, key: Key, *, younger: float) -> Letter | None:
+        """The open letter of a job whose last verdict is less than `younger` seconds old."""
+        t = self.table
+        query = select(t).where(
+            t.c.consumer == key.consumer,
+            t.c.job_id == key.job_id,
+            t.c.resolved_at.is_(None),
+            t.c.updated_at > func.now() - seconds(younger),
+        )
+        row = session.execute(query).first()
         return None if row is None else self._letter(row)
 
     def key_of(self, session: Session, service: str, letter_id: int) -> Key | None:

@@ -36,6 +36,10 @@ POINTS = {
     "verdict_after_commit": "it is committed, the message not acknowledged",
     "before_ack": "in the worker's parent: the outcome is known",
     "after_ack": "in the worker's parent: the message is acknowledged",
+    "before_send": "what comes after the job (a link, a chain's next step) is still to be sent",
+    "after_send": "one of the next steps is sent",
+    "before_store": "the result backend has not been told of the outcome",
+    "after_store": "it has been told",
     "relay_leased": "in the relay: a due row is leased, not published",
     "relay_published": "in the relay: it is published",
 }
@@ -169,6 +173,7 @@ def install() -> None:
 @cache
 def _install() -> None:
     from harness.store.guard import GuardedConnection
+    from harness.worker import after, chords
     from harness.worker.publisher import Publisher
     from harness.worker.request import JobRequest
     from harness.worker.task import JobTask
@@ -187,6 +192,10 @@ def _install() -> None:
     wrap(verdict, "_record", of_copy, after="verdict_before_commit")
     wrap(deliver, "verdict", of_copy, "before_verdict", "verdict_after_commit")
     wrap(JobRequest, "acknowledge", lambda request: request.id, "before_ack", "after_ack")
+    for module in (after, chords):
+        # The last word says whose it is: the job, or for a chord's body its group.
+        wrap(module, "hold", lambda _do, _seconds, what: what.split()[-1], "before_send", "after_send")
+    wrap(after.After, "_store", lambda one, *_: one.request.id, "before_store", "after_store")
     wrap(Publisher, "_send", lambda _publisher, row: row.job_id, "relay_leased", "relay_published")
     _remember_connections(GuardedConnection)
 

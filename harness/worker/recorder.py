@@ -12,7 +12,7 @@ log = logging.getLogger("harness")
 
 #: Seconds until a record that failed is tried again.
 AGAIN = 2.0
-#: After so many failures the headers are recorded as text.
+#: After so many failures the headers are recorded as text, and nobody looks into the body any more.
 PLAIN_AFTER = 3
 
 
@@ -51,7 +51,7 @@ class Recorder:
         try:
             pool.apply_async(
                 record_message,
-                args=(self.wire, self.failure, self.task),
+                args=(self.wire, self.failure, self.task, self.deaths < PLAIN_AFTER),
                 callback=self._on_reply,
                 error_callback=self._on_death,
                 correlation_id=self.id,

@@ -98,8 +98,20 @@ def _options(worker: Any) -> check.Options:
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]
 def _forked(sender: Any = None, **_: Any) -> None:
-    """In every child of the pool: forget the parent's connections."""
+    """In every child of the pool: forget the parent's connections, and publish with the broker's confirm."""
     from harness.worker.harness import every
 
     for harness in every():
         harness.forked()
+        _confirm(harness.app)
+
+
+def _confirm(app: Any) -> None:
+    """Without it a message that RabbitMQ never got counts as sent, and what comes after a job would be lost.
+
+    Not in the parent, whose event loop would wait for each of its own events.
+    """
+    if str(app.conf.broker_write_url or app.conf.broker_url or "").startswith(("amqp", "pyamqp")):
+        options = dict(app.conf.broker_transport_options or {})
+        options.setdefault("confirm_publish", True)
+        app.conf.broker_transport_options = options

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NoReturn
 
@@ -19,6 +18,7 @@ from harness.process.copy import Job
 from harness.process.spec import JobSpec
 from harness.store.guard import WorkSession
 from harness.worker import eager
+from harness.worker.correlation import CURRENT as _correlation
 from harness.worker.harness import Harness
 from harness.worker.trace import Delivery
 from harness.worker.wire import CORRELATION, SENT_AT
@@ -30,7 +30,6 @@ _CANVAS = (
     "{what} is refused in a job: it would publish outside the transaction and give the job a second life under its "
     "own id. Return a value and let a `link` or a chain go on, or send the next job from the handler."
 )
-_correlation: ContextVar[str | None] = ContextVar("harness_correlation", default=None)
 
 
 class JobTask(Task):  # type: ignore[misc]
@@ -82,6 +81,8 @@ class JobTask(Task):  # type: ignore[misc]
             return
         # Also where the project narrows it: a retry must not be reported, a dead letter not twice.
         cls.throws = JobTask.throws
+        # Celery calls an errback with more than one parameter in place, as a plain function; a job is sent.
+        cls.__header__ = staticmethod(_sent_as_errback)
         function = getattr(cls, "__wrapped__", cls.run)
         bound = (
             getattr(cls, "run", None) is not None
@@ -145,6 +146,10 @@ class JobTask(Task):  # type: ignore[misc]
     def add_to_chord(self, sig: Any, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused."""
         raise UsageError(_CANVAS.format(what="add_to_chord()"))
+
+
+def _sent_as_errback(task_id: str) -> None:
+    """What Celery passes to an errback that it sends."""
 
 
 def _spec(task: JobTask) -> JobSpec:

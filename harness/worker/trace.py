@@ -5,7 +5,6 @@ hooks) can make or unmake an outcome: it is committed before they see it, and ke
 """
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from billiard import common as billiard_common
 from celery import current_app
+from celery.app.task import Context
 from celery.exceptions import Ignore, Retry
 from celery.utils.saferepr import saferepr
-from kombu.utils import json as kombu_json
 
 from harness.core.classify import classify
 from harness.core.errors import Unrecorded
@@ -27,8 +26,11 @@ from harness.core.payload import wrong_shape
 from harness.core.policy import Policy
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
-from harness.worker import announce, monitor
+from harness.worker import announce, kept, monitor
+from harness.worker.after import After, DeadLettered
+from harness.worker.asked import asks_result, goes_on, request_of
 from harness.worker.decode import payload_of
+from harness.worker.holding import Unpublished
 from harness.worker.wire import Wire, copy_of
 
 if TYPE_CHECKING:
@@ -41,17 +43,13 @@ log = logging.getLogger("harness")
 class Reply(NamedTuple):
     """The proof that the parent acts on: `outcome` is committed. `event` is what Celery's monitors are told of it.
 
-    `outcome` is one of completed, duplicate, stale, deferred, dead; or unrecorded: nothing is committed, do not ack,
-    and `text` says why.
+    `outcome` is one of completed, duplicate, stale, deferred, dead; or unrecorded: nothing is committed, or what comes
+    after the job is not sent: do not ack, and `text` says why.
     """
 
     outcome: str
     text: str = ""
     event: monitor.Event | None = None
-
-
-class DeadLettered(Exception):
-    """What Celery is told of a dead job whose error was no ordinary exception."""
 
 
 class Delivery:
@@ -63,7 +61,8 @@ class Delivery:
         self.harness, self.task, self.copy, self.ask_result = harness, task, copy, ask_result
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self.unrecorded: Unrecorded | None = None
+        self.unrecorded: Unrecorded | Unpublished | None = None
+        self.followed = False
         self._begun = False
 
     @classmethod
@@ -77,11 +76,12 @@ class Delivery:
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Bring the delivery to its outcome and tell Celery's tracer of it: a value, Retry, Ignore or an exception."""
         self.decide(args, kwargs)
+        self.follow(self.task.request)
         match self.outcome:
             case Completed(result):
                 return result
             case Duplicate(result):
-                return _read(result)
+                return _known(result)
             case Stale():
                 raise Ignore
             case Deferred(_, delay, failure):
@@ -89,7 +89,7 @@ class Delivery:
             case Dead(reason, _, failure):
                 if isinstance(self.error, Exception):
                     raise self.error
-                raise DeadLettered(f"{reason}: {failure.error_type}: {failure.message}")
+                raise DeadLettered.of(reason, failure)
         raise AssertionError("a delivery that was decided has an outcome")
 
     def decide(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -107,13 +107,23 @@ class Delivery:
                 kwargs,
                 self._call,
                 harness.settings.limits,
-                keep=_write if self.ask_result else None,
+                keep=kept.write if self.ask_result else None,
                 interrupts=_pool_is_ending,
             )
         except Unrecorded as error:
             self.unrecorded = error
             raise
         announce.outcome(harness, copy, self.outcome, time.perf_counter() - started)
+
+    def follow(self, request: Any) -> None:
+        """Do what comes after the outcome: once for this delivery, whatever Celery's tracer does around it."""
+        self.followed = True
+        if self.outcome is None or (isinstance(self.outcome, Completed) and not self.ask_result):
+            return
+        try:
+            After(self.harness, self.task, self.copy, request).follow(self.outcome, self.error)
+        except Unpublished as error:
+            self.unrecorded = error
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], session: Any, job: Any) -> Any:
         self.error = None
@@ -135,13 +145,16 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
     try:
         args, kwargs, embed = decoded or payload_of(wire.message, harness.accepts)
         if (problem := wrong_shape(args, kwargs, ())) is not None:
-            return 0, _record(harness, copy_of(wire, service, consumer), classify(problem)), 0.0
+            copy = copy_of(wire, service, consumer)
+            return 0, _buried(harness, task, copy, classify(problem), Policy(), wire), 0.0
         args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
     except Exception as error:
-        failure = Failure(Kind.undecodable, type(error).__name__, str(error))
-        return 0, _record(harness, copy_of(wire, service, consumer), failure), 0.0
+        undecodable = Failure(Kind.undecodable, type(error).__name__, str(error))
+        return 0, _buried(harness, task, copy_of(wire, service, consumer), undecodable, Policy(), wire), 0.0
     copy = copy_of(wire, service, consumer, digest(args, kwargs))
-    delivery = Delivery(harness, task, copy, _asks_result(request, embed))
+    if goes_on(embed):
+        copy = replace(copy, goes_on=True)
+    delivery = Delivery(harness, task, copy, asks_result(task, request, embed))
     token = Delivery._current.set(delivery)
     try:
         request.update({"args": args, "kwargs": kwargs, "hostname": wire.worker, "is_eager": False}, **embed)
@@ -150,13 +163,18 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
             # Celery did not come as far as the handler: a signal or the result backend was in the way.
             with contextlib.suppress(Unrecorded):
                 delivery.decide(args, kwargs)
+        if not delivery.followed:
+            delivery.follow(Context(request))
         return 0, _reply(delivery, time.monotonic() - started), time.monotonic() - started
     finally:
         Delivery._current.reset(token)
 
 
-def record_message(wire: Wire, failure: Failure, name: str | None) -> tuple[int, Reply, float]:
-    """What the parent submits for a message whose child died, or that no child can run."""
+def record_message(wire: Wire, failure: Failure, name: str | None, follow: bool = True) -> tuple[int, Reply, float]:
+    """What the parent submits for a message whose child died, or that no child can run.
+
+    Without `follow` nothing is sent after it: the parent has seen that its body can't even be looked at.
+    """
     from harness.worker.harness import Harness
 
     app = current_app._get_current_object()
@@ -165,7 +183,9 @@ def record_message(wire: Wire, failure: Failure, name: str | None) -> tuple[int,
     spec = task.spec if task is not None and getattr(task, "is_job", False) else None
     copy = copy_of(wire, harness.settings.service, spec.consumer if spec else None)
     policy = spec.policy_for(wire.message.queue) if spec else Policy()
-    return 0, _record(harness, copy, failure, policy), 0.0
+    if not follow:
+        return 0, _record(harness, copy, failure, policy)[0], 0.0
+    return 0, _buried(harness, task, copy, failure, policy, wire), 0.0
 
 
 def _through_celery(task: Any, uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> None:
@@ -177,7 +197,21 @@ def _through_celery(task: Any, uuid: str, args: Any, kwargs: Any, request: dict[
         log.warning("Celery raised %s around job %s; its outcome stands", type(error).__name__, uuid)
 
 
-def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy | None = None) -> Reply:
+def _buried(harness: "Harness", task: Any, copy: Copy, failure: Failure, policy: Policy, wire: Wire) -> Reply:
+    """Record the failure, then do what comes after the outcome. Only here is the body looked at: behind the commit."""
+    copy = replace(copy, goes_on=True)  # nobody knows yet
+    reply, outcome = _record(harness, copy, failure, policy)
+    request = request_of(harness.app, wire) if outcome is not None else None
+    if outcome is None or request is None:
+        return reply
+    try:
+        After(harness, task, copy, request).follow(outcome)
+    except Unpublished as error:
+        return Reply("unrecorded", str(error))
+    return reply
+
+
+def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy) -> tuple[Reply, Outcome | None]:
     payload = {"body": copy.arrival.message.body}
     try:
         outcome = record(
@@ -185,19 +219,19 @@ def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy | N
             harness.store,
             copy,
             failure,
-            policy or Policy(),
+            policy,
             harness.settings.limits,
             payload,
         )
     except Unrecorded as error:
         log.error("%s", error)
-        return Reply("unrecorded", str(error))
+        return Reply("unrecorded", str(error)), None
     announce.outcome(harness, copy, outcome, 0.0)
-    return _said(outcome, None, 0.0)
+    return _said(outcome, None, 0.0), outcome
 
 
 def _reply(delivery: Delivery, seconds: float) -> Reply:
-    if delivery.outcome is None:
+    if delivery.outcome is None or delivery.unrecorded is not None:
         return Reply("unrecorded", str(delivery.unrecorded))
     return _said(delivery.outcome, delivery.error, seconds)
 
@@ -207,27 +241,9 @@ def _said(outcome: Outcome, error: BaseException | None, seconds: float) -> Repl
     match outcome:
         case Completed(value):
             result = "None" if value is None else saferepr(value, monitor.LONGEST)
-        case Duplicate(stored) if stored is not None:
-            result = saferepr(_read(stored), monitor.LONGEST)
+        case Duplicate(stored) if stored is not None and (value := kept.read(stored)) is not kept.NotKept:
+            result = saferepr(value, monitor.LONGEST)
     return Reply(type(outcome).__name__.lower(), event=monitor.event_of(outcome, error, result, seconds))
-
-
-def _asks_result(request: dict[str, Any], embed: dict[str, Any]) -> bool:
-    """May a duplicate have to answer with the result? Only where something comes after this job."""
-    return bool(embed.get("callbacks") or embed.get("chain") or embed.get("chord") or request.get("group"))
-
-
-def _write(result: Any) -> bytes:
-    return str(kombu_json.dumps(result)).encode("utf-8")
-
-
-def _read(result: Any) -> Any:
-    if result is None:
-        return None
-    try:
-        return kombu_json.loads(bytes(result))
-    except (ValueError, TypeError, json.JSONDecodeError):
-        return None
 
 
 def _pool_is_ending(error: BaseException) -> bool:

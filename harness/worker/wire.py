@@ -160,9 +160,10 @@ def moment(value: Any) -> datetime | None:
 
 
 def _correlation(headers: dict[str, Any], properties: dict[str, Any], job_id: str) -> str:
+    # As `correlation_id` Celery sends the task's own id, which says nothing of where the message comes from.
     for value in (headers.get(CORRELATION), properties.get("correlation_id"), headers.get("root_id")):
         text = _text(value)
-        if text:
+        if text and text != job_id:
             return text
     return job_id
 

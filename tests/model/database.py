@@ -52,14 +52,15 @@ def complete(s: State, acts_as: int, world: World) -> State:
     row = s.row
     if acts_as >= 0 and row is not None:
         letter = "resolved" if row.names_letter and letter in OPEN else letter
-        row = None
+        row = row if world.variant.row_outlives_work else None
     return s._replace(fence="done", effects=s.effects + 1, row=row, letter=letter)
 
 
 def void(s: State, acts_as: int, world: World) -> State:
     """The fence says that the job is somebody else's: duplicate or stale. Tidy what nobody else will."""
     if s.fence == "done":
-        return s._replace(row=None, letter="resolved" if s.letter in OPEN else s.letter)
+        sends = world.variant.duplicate_sends and world.variant.row_outlives_work
+        return s._replace(row=s.row if sends else None, letter="resolved" if s.letter in OPEN else s.letter)
     if s.fence == "dead" and acts_as >= 0 and world.variant.late_row_removed and row_is_mine(s, acts_as, world):
         return s._replace(row=None)
     return s

@@ -15,8 +15,8 @@ BROKER = -1
 FRESH_ID = -2  # only in a known-bad variant: a retry that was published as a new job
 
 # Where a copy in hand stands.
-COUNT, FENCE, WORKING, VERDICT, BUSY, REPLY, LATE_EFFECT, LATE_FENCE = (
-    "count", "fence", "working", "verdict", "busy", "reply", "late effect", "late fence",
+COUNT, FENCE, WORKING, VERDICT, BUSY, SEND, REPLY, LATE_EFFECT, LATE_FENCE = (
+    "count", "fence", "working", "verdict", "busy", "send", "reply", "late effect", "late fence",
 )  # fmt: skip
 
 # The promises. A search that finds one broken prints the shortest way there.
@@ -28,7 +28,8 @@ ACK_ON_PROOF = "never acknowledged without a recorded outcome"
 PACE = "one try for each deferral, never before its time"
 ENDS = "from everywhere, quiescence with an outcome is reachable without the environment's help"
 CAUSE = "the delivery limit never condemns a job when nothing crashed"
-PROMISES = (ONE_EFFECT, AGREEMENT, ONE_DECISION, NO_LOSS, ACK_ON_PROOF, PACE, ENDS, CAUSE)
+NEXT_STEP = "at quiescence, what comes after a job that is done has been sent"
+PROMISES = (ONE_EFFECT, AGREEMENT, ONE_DECISION, NO_LOSS, ACK_ON_PROOF, PACE, ENDS, CAUSE, NEXT_STEP)
 
 
 class Row(NamedTuple):
@@ -77,6 +78,7 @@ class State(NamedTuple):
     row: Row | None = None
     letter: str = ""  # "", pending, replayed, resolved, discarded
     effects: int = 0
+    sent: bool = False  # what comes after the job, at least once: more is a duplicate by its stable id
     era: int = 0
     queue: tuple[Message, ...] = ()
     hands: tuple[Copy, ...] = ()
@@ -107,6 +109,8 @@ class Variant:
     lost_answer: str = "ask the fence"  # or "success": a lost COMMIT answer is taken for a commit
     late_row_removed: bool = True  # a relay copy that meets a 'dead' fence removes its own inbox row
     replay_overwrites_row: bool = True  # a replay that finds an inbox row makes it its own: generation, letter
+    duplicate_sends: bool = True  # a copy that finds its job done sends what comes after it
+    row_outlives_work: bool = True  # the inbox row of a job that is done stays until what comes after it is sent
     busy_forgives: bool = True  # a relay copy that found the fence busy takes its delivery back
 
 
@@ -163,4 +167,6 @@ def violations(s: State) -> list[str]:
             found.append(ONE_DECISION)
         if not recorded(s):
             found.append(NO_LOSS)
+        if s.fence == "done" and not s.sent:
+            found.append(NEXT_STEP)
     return found

@@ -16,6 +16,7 @@ from .spec import (
     LATE_FENCE,
     PACE,
     REPLY,
+    SEND,
     VERDICT,
     WORKING,
     Copy,
@@ -63,6 +64,9 @@ def work_steps(s: State, c: Copy, world: World) -> Iterator[Step]:
         yield from _verdict(s, c, world)
     elif c.at == BUSY:
         yield from _busy(s, c, world)
+    elif c.at == SEND:
+        after = with_hand(s, c, c._replace(at=REPLY))._replace(sent=True)
+        yield "send what comes after, remove the row", after._replace(row=None if s.fence == "done" else s.row), False
     elif c.at == REPLY:
         proof = recorded(s) or not c.owner
         yield "ack", with_hand(s, c, None)._replace(broken="" if proof else ACK_ON_PROOF), False
@@ -75,6 +79,12 @@ def work_steps(s: State, c: Copy, world: World) -> Iterator[Step]:
                 yield f"handler: {end}", with_hand(s, c, c._replace(at=VERDICT, failure=end)), False
     elif c.at == LATE_FENCE:  # known bad: the work has committed, the fence has not
         yield "commit the fence", with_hand(s, c, c._replace(at=REPLY))._replace(fence="done"), False
+
+
+def void_copy(s: State, c: Copy, world: World) -> State:
+    """A copy whose job somebody else has decided; where that is done, it may be its turn to send what comes after."""
+    sends = s.fence == "done" and world.variant.duplicate_sends
+    return with_hand(void(s, c.acts_as, world), c, c._replace(at=SEND if sends else REPLY, failure="", era=-1))
 
 
 def _count(s: State, c: Copy, world: World) -> Iterator[Step]:
@@ -91,7 +101,7 @@ def _count(s: State, c: Copy, world: World) -> Iterator[Step]:
     ):
         row = row._replace(deliveries=min(row.deliveries + 1, world.max_deliveries + 1), leased=True)
     else:
-        yield "count: not ours (void)", with_hand(void(s, c.acts_as, world), c, c._replace(at=REPLY)), False
+        yield "count: not ours (void)", void_copy(s, c, world), False
         return
     over = row.deliveries > world.max_deliveries
     after = c._replace(acts_as=max(c.acts_as, 0), at=VERDICT if over else FENCE, failure="limit" if over else "")
@@ -111,7 +121,7 @@ def _fence(s: State, c: Copy, world: World) -> Iterator[Step]:
     elif must_wait(s, c.acts_as):
         yield "fence: busy, give up waiting", with_hand(s, c, c._replace(at=BUSY)), False
     elif not takes_fence(s, c.acts_as, world):
-        yield "fence: not ours (void)", with_hand(void(s, c.acts_as, world), c, c._replace(at=REPLY)), False
+        yield "fence: not ours (void)", void_copy(s, c, world), False
     elif mode == "before":
         yield (
             "commit the fence",
@@ -129,7 +139,7 @@ def _handler(s: State, c: Copy, world: World) -> Iterator[Step]:
     """The handler ends; when it succeeds, COMMIT follows."""
     for end in sorted(world.handler):
         if end == "ok":
-            done = c._replace(at=LATE_FENCE if world.variant.fence == "after" else REPLY, era=-1)
+            done = c._replace(at=LATE_FENCE if world.variant.fence == "after" else SEND, era=-1)
             yield "handler: ok, commit", with_hand(complete(s, c.acts_as, world), c, done), False
             if s.losses:
                 again = FENCE if world.variant.lost_answer == "ask the fence" else REPLY
@@ -158,6 +168,9 @@ def _verdict(s: State, c: Copy, world: World) -> Iterator[Step]:
     if world.variant.verdict_takes_fence and must_wait(s, c.acts_as):
         return  # the parent keeps the message and tries again
     if row_held(s) and not world.variant.verdict_takes_fence:
+        return
+    if world.variant.verdict_takes_fence and not takes_fence(s, c.acts_as, world):
+        yield f"verdict ({c.failure}): not ours (void)", void_copy(s, c, world), False
         return
     yield f"verdict ({c.failure})", with_hand(verdict(s, c, world), c, replied), False
     if s.losses and takes_fence(s, c.acts_as, world):

@@ -6,6 +6,7 @@ from .spec import (
     ACK_ON_PROOF,
     CAUSE,
     ENDS,
+    NEXT_STEP,
     NO_LOSS,
     ONE_DECISION,
     ONE_EFFECT,
@@ -107,6 +108,11 @@ BAD: tuple[tuple[World, str], ...] = (
     (
         _bad("replay leaves a late row as it is", Variant(replay_overwrites_row=False), MOODY, replays=1),
         ONE_DECISION,
+    ),
+    (_bad("duplicate merely skipped", Variant(duplicate_sends=False), copies=1, crashes=1), NEXT_STEP),
+    (
+        _bad("row removed with the work", Variant(row_outlives_work=False), crashes=1, duplicates=1),
+        NEXT_STEP,
     ),
     (_bad("waiting for the fence counts as a crash", Variant(busy_forgives=False), TRANSIENT), CAUSE),
 )

@@ -250,6 +250,11 @@ if os.environ.get("OBSERVED"):
 
     observed.install(app, harness)
 
+if os.environ.get("CANVAS"):
+    from tests.worker import canvas_jobs
+
+    canvas_jobs.install(app, harness)
+
 if os.environ.get(failpoints.VARIABLE):
     failpoints.install()
 

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from celery import Celery
 
+from harness.testing import failpoints
 from tests.worker.running import State, Worker, until
 
 
@@ -16,9 +17,9 @@ def test_a_process_that_dies_right_after_the_verdict(
     tmp_path: Path,
 ) -> None:
     (points := tmp_path / "points").mkdir()
-    worker = start_worker(environment={"FAILPOINTS": str(points)})
+    worker = start_worker(environment={failpoints.VARIABLE: str(points)})
     job_id, told = uuid4().hex, uuid4().hex
-    (points / "verdict_after_commit").write_text(f"child {job_id}")
+    failpoints.arm(points, "verdict_after_commit", "kill_process", job_id)
     for each in (job_id, told):
         sender.send_task("permanent", task_id=each)
     until(lambda: all(state.letter(each) for each in (job_id, told)), 30, "both are dead")

@@ -49,8 +49,8 @@ def app(logging_postgres: Postgres) -> Iterator[Celery]:
     previous.set_current()
 
 
-def deliver(job_id: str) -> Reply:
-    headers = {"task": "insert", "id": job_id, "lang": "py"}
+def deliver(job_id: str, **more: Any) -> Reply:
+    headers = {"task": "insert", "id": job_id, "lang": "py", **more}
     message = Message(json.dumps([[], {"n": 1}, {}]).encode(), "application/json", "utf-8", headers, {}, "q")
     request: dict[str, Any] = dict(headers, delivery_info={})
     return trace_job("insert", job_id, request, Wire(message, redelivered=False), None)[1]
@@ -77,6 +77,20 @@ def test_fence_handler_commit_in_three_round_trips_and_one_row(app: Celery, logg
         rows = [connection.scalar(text(f"SELECT count(*) FROM core.{table}")) for table in tables]
     engine.dispose()
     assert rows == [2, 0, 0, 0]
+
+
+def test_a_result_that_somebody_may_ask_for_costs_one_statement(app: Celery, logging_postgres: Postgres) -> None:
+    """With a result backend, and not where the job's result is ignored."""
+    app.conf.result_backend = "cache+memory://"
+    for ignored, kept in ((True, []), (False, ["UPDATE core.processed_jobs SET result"])):
+        deliver(uuid7(), ignore_result=ignored)
+        before = len(statements(logging_postgres))
+        job_id = uuid7()
+        assert deliver(job_id, ignore_result=ignored).outcome == "completed"
+        begin, _fence, _handler, *others, commit = statements(logging_postgres)[before:]
+        assert (begin, commit) == ("BEGIN", "COMMIT")
+        assert [one[: len(kept[0])] for one in others] == kept if kept else others == []
+        assert app.AsyncResult(job_id).state == ("PENDING" if ignored else "SUCCESS")
 
 
 def test_the_handler_has_its_own_lock_timeout(app: Celery) -> None:

@@ -1,0 +1,104 @@
+"""Ids of next steps, and how long they are held: without servers."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery, chain, chord, group, signals
+from celery.canvas import maybe_signature
+from kombu.exceptions import OperationalError
+
+from harness.worker.holding import Unpublished, hold
+from harness.worker.naming import name, name_errbacks
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    made = Celery("ids", broker="memory://", backend="cache+memory://", set_as_current=False)
+    previous = Celery("previous", set_as_current=False)
+    made.set_current()  # as in a worker
+    yield made
+    previous.set_current()
+    made.close()
+
+
+@pytest.fixture
+def sent() -> Iterator[list[tuple[str, str]]]:
+    """Task and id of everything that is published."""
+    found: list[tuple[str, str]] = []
+
+    def note(headers: Any = None, **_: Any) -> None:
+        found.append((headers["task"], headers["id"]))
+
+    signals.before_task_publish.connect(note)
+    yield found
+    signals.before_task_publish.disconnect(note)
+
+
+def linked(app: Celery, kind: str) -> Any:
+    def s(task: str) -> Any:
+        return app.signature(task)
+
+    return {
+        "task": s("a"),
+        "chain": chain(s("a"), s("b")),
+        "group": group(s("a"), chain(s("b"), s("c")), s("d")),
+        "chord": chord([s("a"), chain(s("b"), s("c"))], chain(s("d"), s("e"))),
+        "chain to a chord": chain(group(s("a"), s("b")), s("c"), s("d")),
+        "nested": group(s("a"), chord([s("b")], s("c"))),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["task", "chain", "group", "chord", "chain to a chord", "nested"])
+def test_a_linked_signature_has_the_same_ids_at_each_firing(
+    app: Celery, sent: list[tuple[str, str]], kind: str
+) -> None:
+    wire = json.dumps(linked(app, kind))
+    fired = []
+    for job_id in ("j", "j", "other"):
+        sent.clear()
+        maybe_signature(name(json.loads(wire), "s/t", job_id, "link", 0), app=app).apply_async((1,))
+        # Celery's own poller of a chord is no step.
+        fired.append([(task, id_) for task, id_ in sent if task != "celery.chord_unlock"])
+    assert fired[0]
+    assert fired[0] == fired[1]
+    assert not {id_ for _, id_ in fired[0]} & {id_ for _, id_ in fired[2]}
+    assert len({id_ for _, id_ in fired[0]}) == len(fired[0])
+
+
+def test_an_id_of_the_producer_stays(app: Celery) -> None:
+    named = app.signature("a", options={"task_id": "order-1"})
+    assert name(json.loads(json.dumps(named)), "s/t", "j", "chain")["options"]["task_id"] == "order-1"
+
+
+def test_a_chords_body_names_its_errbacks(app: Celery) -> None:
+    ids = []
+    for _ in range(2):
+        body = app.signature("body", options={"task_id": "b", "link_error": [app.signature("e"), app.signature("e")]})
+        name_errbacks(body)
+        ids.append([errback["options"]["task_id"] for errback in body["options"]["link_error"]])
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+
+
+def test_hold() -> None:
+    left = [OperationalError("away"), ConnectionError("away")]
+
+    def do() -> str:
+        if left:
+            raise left.pop()
+        return "sent"
+
+    assert hold(do, 5.0, "a step") == "sent"
+    with pytest.raises(Unpublished, match="a step could not be sent"):
+        hold(lambda: _raise(OperationalError("away")), 0.3, "a step")
+    for error in (TypeError("no"), KeyError("queue")):
+        with pytest.raises(type(error)):
+            hold(lambda error=error: _raise(error), 60.0, "a step")
+    with pytest.raises(TypeError, match="a step can't be sent"):
+        hold(lambda: _raise(AttributeError("shape")), 0.3, "a step")
+
+
+def _raise(error: Exception) -> None:
+    raise error
