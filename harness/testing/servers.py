@@ -60,7 +60,7 @@ class Servers:
                 f"The test database does not answer: {str(error.orig).strip().splitlines()[0]}. Start it; or name "
                 "none, neither in HARNESS_DATABASE_URL nor in the configuration, and the tests bring one along."
             ) from None
-        if current is None or migrate.is_behind(current):
+        if migrate.stand(current) in (migrate.Stand.MISSING, migrate.Stand.TOO_OLD, migrate.Stand.BEHIND):
             raise ConfigError(
                 f"The test database has no schema {settings.schema_name!r}, or one of an older release. Create it: "
                 "celery -A yourapp harness migrate, or harness.migrate() in your conftest.py."

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from billiard import common as billiard_common
@@ -80,8 +81,8 @@ class Delivery:
         match self.outcome:
             case Completed(result):
                 return result
-            case Duplicate(result):
-                return _known(result)
+            case Duplicate(stored):
+                return _known(stored)
             case Stale():
                 raise Ignore
             case Deferred(_, delay, failure):
@@ -241,9 +242,14 @@ def _said(outcome: Outcome, error: BaseException | None, seconds: float) -> Repl
     match outcome:
         case Completed(value):
             result = "None" if value is None else saferepr(value, monitor.LONGEST)
-        case Duplicate(stored) if stored is not None and (value := kept.read(stored)) is not kept.NotKept:
-            result = saferepr(value, monitor.LONGEST)
+        case Duplicate(stored) if stored is not None:
+            result = saferepr(_known(stored), monitor.LONGEST)
     return Reply(type(outcome).__name__.lower(), event=monitor.event_of(outcome, error, result, seconds))
+
+
+def _known(stored: object) -> Any:
+    found = kept.read(stored)
+    return None if found is kept.NotKept else found
 
 
 def _pool_is_ending(error: BaseException) -> bool:
