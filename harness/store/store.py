@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from harness.store.audit_log import Audit
 from harness.store.dead_letters import DeadLetters
+from harness.store.enqueueing import Enqueueing
 from harness.store.inbox import Inbox
 from harness.store.processed_jobs import Fence
 from harness.store.schema import tables_of
@@ -19,6 +20,10 @@ class Store:
         self.inbox = Inbox(tables.inbox, tables.processed_jobs)
         self.letters = DeadLetters(tables.dead_letters)
         self.audit = Audit(tables.audit_log)
+        generation = tables.inbox.info["generation"]
+        self.enqueueing = Enqueueing(
+            tables.inbox.fullname, tables.processed_jobs.fullname, f"{schema}.{generation.name}"
+        )
 
     @staticmethod
     @lru_cache
