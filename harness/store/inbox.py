@@ -276,10 +276,14 @@ class Inbox:
         t = self.table
         # One short walk of the index for each class, in their order, until there are enough: a backlog of any length
         # costs the same.
-        classes = select(func.generate_series(*((9, 0, -1) if highest_first else (0, 9, 1))).label("class")).cte("classes")
+        classes = select(func.generate_series(*((9, 0, -1) if highest_first else (0, 9, 1))).label("class")).cte(
+            "classes"
+        )
         of_class = (
             select(t.c.id)
-            .where(t.c.service == service, literal_column(PRIORITY_CLASS) == classes.c["class"], self._due <= func.now())
+            .where(
+                t.c.service == service, literal_column(PRIORITY_CLASS) == classes.c["class"], self._due <= func.now()
+            )
             .order_by(self._due)
             .limit(limit)
             .with_for_update(skip_locked=True, of=t)

@@ -22,7 +22,7 @@ from harness.core.text import bounded
 from harness.store.enqueueing import Entry
 from harness.store.inbox import Arrival
 from harness.worker.decode import arguments_of
-from harness.worker.wire import CORRELATION, ORDERING_KEY, SENT_AT, TENANT
+from harness.worker.wire import CORRELATION, ORDERING_KEY, TENANT
 
 if TYPE_CHECKING:
     from harness.worker.task import JobTask
@@ -90,7 +90,9 @@ def entry_of(app: Any, call: Signature, options: Options) -> Entry:
     given = {_OF_SIGNATURE.get(name, name): value for name, value in call.options.items() if value is not None}
     unknown = sorted(given.keys() - {*_MEANT, *_PASSED})
     if unknown:
-        raise UsageError(f"An enqueued job cannot have the option {unknown[0]!r}. Known: {', '.join(_MEANT + _PASSED)}.")
+        raise UsageError(
+            f"An enqueued job cannot have the option {unknown[0]!r}. Known: {', '.join(_MEANT + _PASSED)}."
+        )
     said = Options(
         **{name: given[name] for name in _MEANT if name in given},
         passed={name: given[name] for name in _PASSED if name in given},
@@ -229,7 +231,7 @@ def _job_id(wanted: object) -> str:
 def _priority(wanted: object) -> int | None:
     if wanted is not None and not (type(wanted) is int and 0 <= wanted <= 255):
         raise UsageError(f"priority={wanted!r}: it must be a whole number from 0 to 255, as the broker takes it.")
-    return wanted  # type: ignore[return-value]
+    return wanted
 
 
 def _when(options: Options) -> tuple[float, datetime | None]:
@@ -269,4 +271,4 @@ def _aware(name: str, value: object) -> datetime:
 
 
 def _several(value: Any) -> Any:
-    return value if value is None or isinstance(value, list | tuple) and not isinstance(value, dict) else [value]
+    return value if value is None or (isinstance(value, list | tuple) and not isinstance(value, dict)) else [value]

@@ -1,9 +1,9 @@
 """`Harness`: what a project makes once per Celery app."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import Any, Literal, cast, overload
 from weakref import WeakKeyDictionary
 
 from celery import Celery
@@ -15,7 +15,9 @@ from harness.process.spec import JobSpec
 from harness.store.database import Database
 from harness.store.store import Store
 from harness.worker import beat, steps
+from harness.worker.enqueue import Enqueues
 from harness.worker.settings import Settings, read
+from harness.worker.typed import BoundDecorator, Decorator, F, TypedJob
 
 
 def every() -> "list[Harness]":
@@ -23,13 +25,10 @@ def every() -> "list[Harness]":
     return list(_all.values())
 
 
-if TYPE_CHECKING:
-    from harness.worker.task import JobTask
-
 _all: "WeakKeyDictionary[Celery, Harness]" = WeakKeyDictionary()
 
 
-class Harness:
+class Harness(Enqueues):
     """Puts a Celery app's jobs behind the fence.
 
         app = Celery("billing")
@@ -75,10 +74,13 @@ class Harness:
         return Store.of(self.settings.schema_name)
 
     @overload
-    def job(self, function: Callable[..., Any], /) -> "JobTask": ...
+    def job(self, function: F, /) -> "TypedJob[F]": ...
 
     @overload
-    def job(self, function: None = None, /, **options: Any) -> "Callable[[Callable[..., Any]], JobTask]": ...
+    def job(self, function: None = None, /, *, bind: Literal[True], **options: Any) -> BoundDecorator: ...
+
+    @overload
+    def job(self, function: None = None, /, *, bind: Literal[False] = False, **options: Any) -> Decorator: ...
 
     def job(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a job of a function: short for `@app.task(base=JobTask, …)`.
@@ -90,36 +92,6 @@ class Harness:
 
         decorate = self.app.task(base=options.pop("base", JobTask), lazy=False, **options)
         return decorate if function is None else decorate(function)
-
-    def enqueue(self, session: Any, job: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Put a job into the inbox in the caller's transaction: sent after its commit, and only then.
-
-            harness.enqueue(session, credit_points.s(account_id=7, points=50), job_id="order-4711")
-            harness.enqueue(session, credit_points, account_id=7, points=50)
-
-        `session`: a SQLAlchemy Session, scoped_session or Connection; of AsyncSession and AsyncConnection the call is
-        awaited. Options, also beside arguments: `job_id`, `delay` (seconds or timedelta) or `eta` (an aware datetime),
-        `priority` (0 to 255, as the broker reads it), `expires` (seconds, timedelta or an aware datetime), `tenant`,
-        `ordering_key` (kept and passed on; this release does not run the jobs of a key one after another).
-
-        Returns an `Enqueued`. Raises InvalidPayload for arguments that the handler would not take, ConflictingJob for a
-        `job_id` that is known with other arguments, UsageError for anything else that cannot be; then nothing is
-        written.
-        """
-        from harness.worker.enqueue import enqueue
-
-        return enqueue(self, session, job, args, kwargs)
-
-    def enqueue_many(self, session: Any, calls: Iterable[Any], /) -> Any:
-        """Put many jobs, `[credit_points.s(…), …]`, into the inbox with one statement; one `Enqueued` for each, in order.
-
-        Options of a single job are its signature's: `credit_points.s(…).set(task_id=…, priority=…)`. Otherwise as
-        `enqueue`, and nothing is written where one of them is refused; after a ConflictingJob roll back, for others
-        may have been written.
-        """
-        from harness.worker.enqueue import enqueue_many
-
-        return enqueue_many(self, session, calls)
 
     def jobs(self) -> dict[str, JobSpec]:
         """Every job of the app by its task name."""

@@ -33,7 +33,12 @@ def ids() -> Iterator[Callable[[str], str]]:
 
 
 def test_commit_rollback_death_and_time(
-    worker: Worker, shop: Shop, state: State, ids: Callable[[str], str], broker_url: str, tmp_path: Path  # noqa: F811
+    worker: Worker,
+    shop: Shop,
+    state: State,
+    ids: Callable[[str], str],
+    broker_url: str,
+    tmp_path: Path,
 ) -> None:
     """One worker for all that can become of an enqueue, side by side: most of it is waiting."""
     credit, enqueue = shop.credit, shop.harness.enqueue
@@ -71,7 +76,11 @@ def test_commit_rollback_death_and_time(
 
 
 def test_one_job_by_two_ways_has_one_effect(
-    worker: Worker, shop: Shop, state: State, ids: Callable[[str], str], sender: object  # noqa: F811
+    worker: Worker,
+    shop: Shop,
+    state: State,
+    ids: Callable[[str], str],
+    sender: object,  # noqa: F811
 ) -> None:
     """Enqueued and sent with the same id; enqueued again while at work, when done and with other arguments."""
     from celery import Celery
@@ -114,7 +123,10 @@ def test_other_languages(worker: Worker, shop: Shop, state: State, ids: Callable
 
 
 def test_delay_in_a_handler_warns_once(
-    worker: Worker, shop: Shop, state: State, ids: Callable[[str], str]  # noqa: F811
+    worker: Worker,
+    shop: Shop,
+    state: State,
+    ids: Callable[[str], str],
 ) -> None:
     jobs = [ids(f"dual {n}") for n in range(6)]
     with shop.begin() as session:
