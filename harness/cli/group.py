@@ -4,6 +4,7 @@ import click
 
 from harness.cli.dead_letters import dead_letters
 from harness.cli.door import EXIT_CODES, Guarded
+from harness.cli.enqueue import enqueue
 from harness.cli.inbox import inbox
 from harness.cli.keep import prune, replay_sweep
 from harness.cli.serve import dev, migrate, relay
@@ -18,5 +19,5 @@ def harness() -> None:
     """
 
 
-for command in (migrate, dev, relay, dead_letters, inbox, replay_sweep, prune):
+for command in (migrate, dev, relay, dead_letters, inbox, enqueue, replay_sweep, prune):
     harness.add_command(command)

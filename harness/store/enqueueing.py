@@ -79,7 +79,9 @@ class Enqueueing:
             SELECT :service, n.consumer, n.task, n.job_id, decode(n.body, 'base64'), n.content_type, n.content_encoding,
                 convert_to(n.headers, 'UTF8'), convert_to(n.properties, 'UTF8'), n.queue, decode(n.digest, 'base64'),
                 n.ordering_key, n.sequence, n.tenant, n.priority, n.correlation_id,
-                coalesce(n.eta, CASE WHEN n.delay > 0 THEN clock_timestamp() + n.delay * interval '1 second' END, now()),
+                coalesce(
+                    n.eta, CASE WHEN n.delay > 0 THEN clock_timestamp() + n.delay * interval '1 second' END, now()
+                ),
                 n.expires
             FROM new n
             WHERE NOT EXISTS (SELECT 1 FROM {inbox} i WHERE i.consumer = n.consumer AND i.job_id = n.job_id)

@@ -268,10 +268,10 @@ class Inbox:
         longest: float,
         highest_first: bool = True,
     ) -> list[InboxRow]:
-        """Lease up to `limit` rows that are due, by priority and then oldest first; rows somebody holds are passed over.
+        """Lease up to `limit` rows that are due, by priority, then oldest first; rows that somebody holds are left out.
 
-        `highest_first`: is 9 the most urgent priority, as RabbitMQ has it, or 0? The lease begins at `lease` seconds and
-        doubles with every dispatch up to `longest`, so that a backlog in the broker does not multiply copies.
+        `highest_first`: is 9 the most urgent priority, as RabbitMQ has it, or 0? The lease begins at `lease` seconds
+        and doubles with every dispatch up to `longest`, so that a backlog in the broker does not multiply copies.
         """
         t = self.table
         # One short walk of the index for each class, in their order, until there are enough: a backlog of any length

@@ -30,8 +30,8 @@ OPTIONS = tuple(field.name for field in fields(Options) if field.name != "passed
 class Enqueues:
     """What `Harness` can do with the inbox of its jobs."""
 
-    # Options beside typed arguments have no place in Python's types: they are typed with a signature, `job.s(…)`. Beside
-    # `job_id=` the arguments are checked at run time only.
+    # Options beside typed arguments have no place in Python's types: they are typed with a signature, `job.s(…)`.
+    # Beside `job_id=` the arguments are checked at run time only.
     @overload
     def enqueue(
         self,
@@ -145,7 +145,7 @@ class Enqueues:
     def enqueue_many(self, session: "Async", calls: Iterable[Call], /) -> Awaitable[list[Enqueued]]: ...
 
     def enqueue_many(self, session: Any, calls: Iterable[Call], /) -> Any:
-        """Put many jobs, `[credit_points.s(…), …]`, into the inbox with one statement; one `Enqueued` for each, in order.
+        """Put many jobs, `[credit_points.s(…), …]`, into the inbox with one statement; returns an `Enqueued` for each.
 
         Options of a single job are its signature's: `credit_points.s(…).set(task_id=…, priority=…)`. Otherwise as
         `enqueue`, and nothing is written where one of them is refused; after a ConflictingJob roll back, for others

@@ -1,9 +1,9 @@
-"""What a type checker sees of a job: `delay`, `s`, `si` and `enqueue` take what the handler takes, less what is injected.
+"""What a type checker sees of a job: `delay`, `s` and `enqueue` take what the handler takes, less what is injected.
 
-Python's types can drop parameters from the front of a signature only. So what is injected stands first: the session, the
-job, or both in this order. Where the session stands second or third, the arguments are not checked here but at run time.
+Python's types can drop parameters from the front of a signature only. So what is injected stands first: the session,
+the job, or both in this order. Where the session stands second or third, arguments are not checked here but at run time.
 
-The overloads are over `self` and not over the decorator, so that a handler with an `Any` in its signature keeps its types.
+The overloads are over `self` and not over the decorator, so that a handler with an `Any` in it keeps its types.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -72,8 +72,8 @@ class TypedCall:
 class TypedJob(Generic[F_co]):
     """A job whose handler is a function of type `F_co` (without the `self` of a bound task).
 
-    For type checkers alone: what there is, is a `JobTask`. It does not inherit from Celery's untyped Task, which to mypy
-    would be anything at all.
+    For type checkers alone: what there is, is a `JobTask`. It does not inherit from Celery's untyped Task, which to
+    mypy would be anything at all.
     """
 
     name: str

@@ -14,7 +14,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from harness import Harness, Job
+from tests.worker.conftest import sender, start_worker, state
 from tests.worker.running import State
+
+__all__ = ["sender", "shop", "start_worker", "state"]
 
 
 class Shop:

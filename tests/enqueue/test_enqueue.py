@@ -45,7 +45,8 @@ def test_the_row_is_what_delay_would_have_sent(shop: Shop) -> None:
             answer = shop.harness.enqueue(session, shop.credit.s(points=3), job_id="order-1", priority=4)
     finally:
         signals.before_task_publish.disconnect(keep)
-    assert answer == Enqueued("order-1") and answer.is_new
+    assert answer == Enqueued("order-1")
+    assert answer.is_new
     [row] = shop.rows()
     first, second = sent
     assert first[0] == second[0]
@@ -79,9 +80,11 @@ def test_options_and_the_databases_clock(shop: Shop) -> None:
         timedelta(minutes=1, seconds=50) < rows["delay"].available_at - rows["delay"].created_at < timedelta(minutes=4)
     )
     assert (rows["delay"].tenant, headers(rows["delay"])["harness_tenant"]) == ("acme", "acme")
-    assert rows["eta"].available_at == when and headers(rows["eta"])["eta"] is None
+    assert rows["eta"].available_at == when
+    assert headers(rows["eta"])["eta"] is None
     assert datetime.fromisoformat(headers(rows["eta"])["expires"]) == rows["eta"].expires_at == when + timedelta(1)
-    assert rows["key"].ordering_key == "account 7" and rows["key"].sequence < rows["key2"].sequence
+    assert rows["key"].ordering_key == "account 7"
+    assert rows["key"].sequence < rows["key2"].sequence
     signed_row = rows["signed"]
     assert (signed_row.priority, signed_row.queue, headers(signed_row)["x"]) == (3, "other", "1")
     assert signed_row.available_at > signed_row.created_at + timedelta(seconds=50)
@@ -220,7 +223,8 @@ def test_async_sessions_of_other_drivers(shop: Shop, driver: str) -> None:
     asyncio.run(run())
     rows = shop.rows()
     assert len(rows) == 51
-    assert {row.job_id for row in rows} >= {"a"} and "rolled back" not in {row.job_id for row in rows}
+    assert {row.job_id for row in rows} >= {"a"}
+    assert "rolled back" not in {row.job_id for row in rows}
     assert bytes(rows[0].body).startswith(b'[[], {"points": 3}')
 
 
@@ -238,7 +242,8 @@ def test_two_transactions_at_once(shop: Shop) -> None:
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(0.5)
-        assert thread.is_alive() and answers == []
+        assert thread.is_alive()
+        assert answers == []
         getattr(first, ends)()
         first.close()
         thread.join(30)
@@ -282,7 +287,8 @@ SQL = "SELECT * FROM core.enqueue('tests', 'credit', 'jobs'"
 def test_the_sql_function(shop: Shop) -> None:
     run = shop.state.sql
     [(made, state)] = run(SQL + ")")
-    assert state == "enqueued" and uuid7_time(made) is not None
+    assert state == "enqueued"
+    assert uuid7_time(made) is not None
     assert abs((uuid7_time(made) or datetime.now(UTC)) - datetime.now(UTC)) < timedelta(minutes=5)
     call = (
         SQL

@@ -14,7 +14,6 @@ from uuid import uuid4
 import pytest
 
 from tests.enqueue.conftest import Shop
-from tests.worker.conftest import sender, start_worker, state  # noqa: F401
 from tests.worker.queues import messages
 from tests.worker.running import ROOT, State, Worker, until
 
@@ -22,14 +21,14 @@ JOBS = ["-I", "tests.enqueue.jobs"]
 
 
 @pytest.fixture
-def worker(start_worker: Callable[..., Worker]) -> Worker:  # noqa: F811
+def worker(start_worker: Callable[..., Worker]) -> Worker:
     return start_worker(options=JOBS)
 
 
 @pytest.fixture
 def ids() -> Iterator[Callable[[str], str]]:
     mark = uuid4().hex[:8]
-    yield lambda name: f"{name}-{mark}"
+    return lambda name: f"{name}-{mark}"
 
 
 def test_commit_rollback_death_and_time(
@@ -80,7 +79,7 @@ def test_one_job_by_two_ways_has_one_effect(
     shop: Shop,
     state: State,
     ids: Callable[[str], str],
-    sender: object,  # noqa: F811
+    sender: object,
 ) -> None:
     """Enqueued and sent with the same id; enqueued again while at work, when done and with other arguments."""
     from celery import Celery
@@ -110,7 +109,7 @@ def test_one_job_by_two_ways_has_one_effect(
     assert state.inbox(job) is None
 
 
-def test_other_languages(worker: Worker, shop: Shop, state: State, ids: Callable[[str], str]) -> None:  # noqa: F811
+def test_other_languages(worker: Worker, shop: Shop, state: State, ids: Callable[[str], str]) -> None:
     """The SQL function: a job like any other, and a letter where its arguments do not fit."""
     good, bad, late = ids("good"), ids("bad"), ids("late")
     sql = "SELECT * FROM core.enqueue('tests', 'credit', 'jobs', kwargs => CAST(:kwargs AS json), job_id => :id"

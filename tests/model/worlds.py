@@ -6,6 +6,7 @@ from .spec import (
     ACK_ON_PROOF,
     CAUSE,
     ENDS,
+    NO_GHOST,
     NO_LOSS,
     ONE_DECISION,
     ONE_EFFECT,
@@ -31,6 +32,9 @@ DESIGN = (
     World("moody handler, duplicate + replay", MOODY, crashes=0, losses=0),
     World("moody handler, lost answer + two replays", MOODY, crashes=0, duplicates=0, replays=2),
     World("moody handler, enqueued and sent", MOODY, duplicates=0, losses=0, copies=1, enqueued=True),
+    World("moody handler, two producers, three crashes", MOODY, crashes=3, losses=0, replays=0, copies=0, producers=2),
+    World("good handler, two producers, two crashes + lost answer", GOOD, crashes=2, replays=0, copies=0, producers=2),
+    World("moody handler, producer beside a copy, replay", MOODY, crashes=0, losses=0, copies=1, producers=1),
     World("transient handler, crash + lost answer + replay", TRANSIENT, duplicates=0, max_deliveries=3),
     World("permanent handler, crash + duplicate", PERMANENT, losses=0, replays=0),
     World("invalid arguments, crash + duplicate + replay", INVALID, losses=0),
@@ -60,6 +64,7 @@ def _bad(
     duplicates: int = 0,
     losses: int = 0,
     replays: int = 0,
+    producers: int = 0,
 ) -> World:
     return World(
         name,
@@ -69,6 +74,7 @@ def _bad(
         duplicates=duplicates,
         losses=losses,
         replays=replays,
+        producers=producers,
         variant=variant,
     )
 
@@ -108,5 +114,7 @@ BAD: tuple[tuple[World, str], ...] = (
         _bad("replay leaves a late row as it is", Variant(replay_overwrites_row=False), MOODY, replays=1),
         ONE_DECISION,
     ),
+    (_bad("sent after the commit", Variant(enqueue="after"), copies=0, producers=1, crashes=1), NO_LOSS),
+    (_bad("sent before the commit", Variant(enqueue="before"), copies=0, producers=1), NO_GHOST),
     (_bad("waiting for the fence counts as a crash", Variant(busy_forgives=False), TRANSIENT), CAUSE),
 )

@@ -1,4 +1,4 @@
-"""mypy and pyright find each wrong use, and nothing else: as a project sees the installed package, without our settings."""
+"""mypy and pyright find each wrong use, and nothing else, with a project's own settings instead of ours."""
 
 from __future__ import annotations
 
