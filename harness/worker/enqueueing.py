@@ -1,6 +1,6 @@
 """From a job and its arguments to the row of the inbox: the message that `.delay()` would have sent.
 
-Celery's own code makes the message, with its routes, serialiser and signals; where it would publish, the message is kept.
+Celery's own code makes the message, with its routes, serialiser and signals; where it would publish, it is kept.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

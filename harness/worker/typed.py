@@ -1,7 +1,7 @@
 """What a type checker sees of a job: `delay`, `s` and `enqueue` take what the handler takes, less what is injected.
 
 Python's types can drop parameters from the front of a signature only. So what is injected stands first: the session,
-the job, or both in this order. Where the session stands second or third, arguments are not checked here but at run time.
+the job, or both in this order. Where the session stands second or third, arguments are checked at run time only.
 
 The overloads are over `self` and not over the decorator, so that a handler with an `Any` in it keeps its types.
 """

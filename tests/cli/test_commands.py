@@ -31,7 +31,7 @@ ALL = dict(commands(group))
 
 def test_the_commands() -> None:
     assert set(ALL) == {
-        "", "migrate", "dev", "relay", "inbox", "prune", "replay-sweep", "dead-letters", "dead-letters list",
+        "", "migrate", "dev", "relay", "inbox", "enqueue", "prune", "replay-sweep", "dead-letters", "dead-letters list",
         "dead-letters show", "dead-letters replay", "dead-letters discard",
     }  # fmt: skip
 
