@@ -3,14 +3,27 @@
 from harness import Harness, JobTask, Job, Permanent, RetryLater, NotReady, Policy, backoff
 """
 
-from harness.core.errors import HarnessError, InvalidPayload, NotReady, Permanent, RetryLater
+from harness.core.errors import (
+    ConflictingJob,
+    DualWrite,
+    HarnessError,
+    InvalidPayload,
+    NotReady,
+    Permanent,
+    RetryLater,
+    UsageError,
+)
 from harness.core.policy import Policy
 from harness.core.wait import backoff
+from harness.enqueue import Enqueued
 from harness.process.copy import Job
 from harness.worker.harness import Harness
 from harness.worker.task import JobTask
 
 __all__ = [
+    "ConflictingJob",
+    "DualWrite",
+    "Enqueued",
     "Harness",
     "HarnessError",
     "InvalidPayload",
@@ -20,5 +33,6 @@ __all__ = [
     "Permanent",
     "Policy",
     "RetryLater",
+    "UsageError",
     "backoff",
 ]

@@ -5,6 +5,7 @@ import click
 from harness.cli.check import check
 from harness.cli.dead_letters import dead_letters
 from harness.cli.door import EXIT_CODES, Guarded
+from harness.cli.enqueue import enqueue
 from harness.cli.inbox import inbox
 from harness.cli.keep import prune, replay_sweep
 from harness.cli.migrate import migrate
@@ -20,5 +21,5 @@ def harness() -> None:
     """
 
 
-for command in (check, migrate, dev, relay, dead_letters, inbox, replay_sweep, prune):
+for command in (check, migrate, dev, relay, dead_letters, inbox, enqueue, replay_sweep, prune):
     harness.add_command(command)

@@ -8,6 +8,7 @@
      ├ InvalidPayload        the arguments do not fit the handler's signature
      ├ UsageError            a fault in the program; a retry cannot help
      │  ├ SignatureError     the handler's signature cannot be used
+     │  ├ ConflictingJob     a job is enqueued under an id that is known with other arguments
      │  ├ TransactionRefused the handler tried to end the harness's transaction
      │  └ NotInAJob          something that only works inside a job was used outside
      ├ ConfigError           a setting or a policy is wrong
@@ -19,6 +20,10 @@ All of them survive pickling, for they may travel from a pool child to its paren
 import math
 from datetime import timedelta
 from typing import Any, NoReturn
+
+
+class DualWrite(UserWarning):
+    """A handler has sent a job past its transaction: it is sent also where the transaction is rolled back."""
 
 
 class HarnessError(Exception):
@@ -88,6 +93,10 @@ class UsageError(HarnessError):
 
 class SignatureError(UsageError):
     """A handler's signature cannot be used. The message names the parameter and what to do."""
+
+
+class ConflictingJob(UsageError):
+    """A job was to be enqueued under an id that is known with other arguments. Nothing of it was written."""
 
 
 class TransactionRefused(UsageError):

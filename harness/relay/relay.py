@@ -47,6 +47,7 @@ class Relay:
         lease: float = 300.0,
         longest_lease: float = 6 * 3600.0,
         poll: float = 0.5,
+        highest_first: bool = True,
     ) -> None:
         self.database, self.store, self.service, self.publish, self.events = (
             database,
@@ -56,12 +57,18 @@ class Relay:
             events,
         )
         self.batch, self.lease, self.longest_lease, self.poll = batch, lease, longest_lease, poll
+        self.highest_first = highest_first
 
     def step(self) -> int:
         """Send what is due, one batch; returns how many rows were leased. Raises DatabaseAway or the broker's error."""
         with self.database.begin() as session:
             rows = self.store.inbox.lease_due(
-                session, self.service, limit=self.batch, lease=self.lease, longest=self.longest_lease
+                session,
+                self.service,
+                limit=self.batch,
+                lease=self.lease,
+                longest=self.longest_lease,
+                highest_first=self.highest_first,
             )
         sent = 0
         for index, row in enumerate(rows):

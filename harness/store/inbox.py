@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from harness.core.message import Message
 from harness.store import codec
 from harness.store.processed_jobs import Key
+from harness.store.schema import PRIORITY_CLASS
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,21 +258,39 @@ class Inbox:
         )
         return session.execute(select(t.c.id).where(*mine)).first() is not None
 
-    def lease_due(self, session: Session, service: str, *, limit: int, lease: float, longest: float) -> list[InboxRow]:
-        """Lease up to `limit` rows that are due, oldest first; rows that somebody holds are passed over.
+    def lease_due(
+        self,
+        session: Session,
+        service: str,
+        *,
+        limit: int,
+        lease: float,
+        longest: float,
+        highest_first: bool = True,
+    ) -> list[InboxRow]:
+        """Lease up to `limit` rows that are due, by priority, then oldest first; rows that somebody holds are left out.
 
-        The lease begins at `lease` seconds and doubles with every dispatch up to `longest`, so that a backlog in
-        the broker does not multiply copies.
+        `highest_first`: is 9 the most urgent priority, as RabbitMQ has it, or 0? The lease begins at `lease` seconds
+        and doubles with every dispatch up to `longest`, so that a backlog in the broker does not multiply copies.
         """
         t = self.table
-        due = (
+        # One short walk of the index for each class, in their order, until there are enough: a backlog of any length
+        # costs the same.
+        classes = select(func.generate_series(*((9, 0, -1) if highest_first else (0, 9, 1))).label("class")).cte(
+            "classes"
+        )
+        of_class = (
             select(t.c.id)
-            .where(t.c.service == service, self._due <= func.now())
+            .where(
+                t.c.service == service, literal_column(PRIORITY_CLASS) == classes.c["class"], self._due <= func.now()
+            )
             .order_by(self._due)
             .limit(limit)
-            .with_for_update(skip_locked=True)
-            .cte("due")
+            .with_for_update(skip_locked=True, of=t)
+            .correlate(classes)
+            .lateral("of_class")
         )
+        due = select(of_class.c.id).select_from(classes.join(of_class, literal(True))).limit(limit).cte("due")
         length = func.least(lease * func.power(2, func.least(t.c.dispatches, 30)), longest)
         leased = session.execute(
             update(t)
@@ -285,7 +304,8 @@ class Inbox:
             .returning(*self._columns)
         )
         rows = [self._row(row) for row in leased]
-        return sorted(rows, key=lambda row: (row.available_at, row.id))
+        sign = -1 if highest_first else 1
+        return sorted(rows, key=lambda row: (sign * min(max(row.priority, 0), 9), row.available_at, row.id))
 
     def release(
         self, session: Session, rows: Sequence[InboxRow], *, delay: float = 0.0, error: str | None = None

@@ -36,6 +36,8 @@ NAMING = {
 }
 
 FENCE_STATES = ("done", "waiting", "dead", "claimed")
+#: Priorities are whatever a producer sent; the relay tells ten of them apart.
+PRIORITY_CLASS = "least(greatest(priority, 0), 9)"
 LETTER_STATUSES = ("pending_review", "replayed", "discarded")
 
 
@@ -141,6 +143,13 @@ def tables_of(schema: str) -> Tables:
         info={"generation": generation},
     )
     Index("inbox_due_idx", inbox.c.service, text("coalesce(leased_until, available_at)"), _table=inbox)
+    Index(
+        "inbox_priority_idx",
+        inbox.c.service,
+        text(PRIORITY_CLASS),
+        text("coalesce(leased_until, available_at)"),
+        _table=inbox,
+    )
     Index(
         "inbox_ordering_idx",
         inbox.c.service,

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from harness.store.audit_log import Audit
 from harness.store.dead_letters import DeadLetters
+from harness.store.enqueueing import Enqueueing
 from harness.store.inbox import Inbox
 from harness.store.presence import Presence
 from harness.store.processed_jobs import Fence
@@ -21,6 +22,10 @@ class Store:
         self.letters = DeadLetters(tables.dead_letters)
         self.audit = Audit(tables.audit_log)
         self.presence = Presence(tables.presence)
+        generation = tables.inbox.info["generation"]
+        self.enqueueing = Enqueueing(
+            tables.inbox.fullname, tables.processed_jobs.fullname, f"{schema}.{generation.name}"
+        )
 
     @staticmethod
     @lru_cache

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import Any, Literal, cast, overload
 from weakref import WeakKeyDictionary
 
 from celery import Celery
@@ -16,7 +16,9 @@ from harness.process.spec import JobSpec
 from harness.store.database import Database
 from harness.store.store import Store
 from harness.worker import beat, steps
+from harness.worker.enqueue import Enqueues
 from harness.worker.settings import Settings, read
+from harness.worker.typed import BoundDecorator, Decorator, F, TypedJob
 
 
 def every() -> "list[Harness]":
@@ -24,13 +26,10 @@ def every() -> "list[Harness]":
     return list(_all.values())
 
 
-if TYPE_CHECKING:
-    from harness.worker.task import JobTask
-
 _all: "WeakKeyDictionary[Celery, Harness]" = WeakKeyDictionary()
 
 
-class Harness:
+class Harness(Enqueues):
     """Puts a Celery app's jobs behind the fence.
 
         app = Celery("billing")
@@ -81,10 +80,13 @@ class Harness:
         return Store.of(self.settings.schema_name)
 
     @overload
-    def job(self, function: Callable[..., Any], /) -> "JobTask": ...
+    def job(self, function: F, /) -> "TypedJob[F]": ...
 
     @overload
-    def job(self, function: None = None, /, **options: Any) -> "Callable[[Callable[..., Any]], JobTask]": ...
+    def job(self, function: None = None, /, *, bind: Literal[True], **options: Any) -> BoundDecorator: ...
+
+    @overload
+    def job(self, function: None = None, /, *, bind: Literal[False] = False, **options: Any) -> Decorator: ...
 
     def job(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a job of a function: short for `@app.task(base=JobTask, …)`.

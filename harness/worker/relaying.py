@@ -31,6 +31,8 @@ def relay_of(harness: "Harness") -> Relay:
         lease=settings.lease,
         longest_lease=settings.lease_longest,
         poll=settings.relay_poll,
+        # kombu's Redis transport serves priority 0 first, RabbitMQ the highest.
+        highest_first=not str(harness.app.conf.broker_url or "").startswith(("redis", "rediss", "valkey")),
     )
 
 

@@ -1,6 +1,8 @@
 """`JobTask`, the base class: a Celery task whose run is one delivery of a job."""
 
 import inspect
+import sys
+import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NoReturn
@@ -10,7 +12,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from sqlalchemy.orm import Session
 
 from harness.core.classify import Permanents
-from harness.core.errors import RetryLater, UsageError
+from harness.core.errors import DualWrite, RetryLater, UsageError
 from harness.core.ids import uuid7
 from harness.core.policy import Policy
 from harness.core.signature import Signature
@@ -30,6 +32,8 @@ _CANVAS = (
     "{what} is refused in a job: it would publish outside the transaction and give the job a second life under its "
     "own id. Return a value and let a `link` or a chain go on, or send the next job from the handler."
 )
+#: Tasks of which a dual write has been told.
+_warned: set[str] = set()
 
 
 class JobTask(Task):  # type: ignore[misc]
@@ -107,11 +111,31 @@ class JobTask(Task):  # type: ignore[misc]
         """Send the job. Its id is a UUIDv7 unless `task_id` names a natural one, such as the order's."""
         if not self.is_job:
             return super().apply_async(args, kwargs, task_id, **options)
-        headers = dict(options.pop("headers", None) or {})
-        headers.setdefault(SENT_AT, datetime.now(UTC).isoformat(timespec="milliseconds"))
-        if (correlation := _correlation.get()) is not None:
-            headers.setdefault(CORRELATION, correlation)
+        self._warn_of_dual_write()
+        headers = self.job_headers(options.pop("headers", None))
         return super().apply_async(args, kwargs, task_id or uuid7(), headers=headers, **options)
+
+    @staticmethod
+    def job_headers(headers: Mapping[str, Any] | None) -> dict[str, Any]:
+        """`headers` with those that each message of a job has: when it was sent, and what it belongs to."""
+        made = dict(headers or {})
+        made.setdefault(SENT_AT, datetime.now(UTC).isoformat(timespec="milliseconds"))
+        if (correlation := _correlation.get()) is not None:
+            made.setdefault(CORRELATION, correlation)
+        return made
+
+    def _warn_of_dual_write(self) -> None:
+        """Once per task and process: the handler's transaction may still be rolled back, or may commit unsent."""
+        if _correlation.get() is None or self.name in _warned or self.app.conf.task_always_eager:
+            return
+        _warned.add(self.name)
+        warnings.warn(
+            f"{self.name} is sent from inside of a handler, past its transaction: it is sent also where the handler is "
+            "rolled back, and again by each of its tries. harness.enqueue(session, job, …) sends it with the commit "
+            "and only then; docs/howto/enqueue.md.",
+            DualWrite,
+            stacklevel=_outside_celery(),
+        )
 
     def invoke(self, args: tuple[Any, ...], kwargs: dict[str, Any], session: Session, job: Job) -> Any:
         """Call the handler with validated arguments and what it wants injected."""
@@ -173,6 +197,14 @@ def _spec(task: JobTask) -> JobSpec:
 
 
 JobTask.spec = property(_spec)  # type: ignore[assignment]
+
+
+def _outside_celery() -> int:
+    """The `stacklevel` of the user's own line, for a warning that the caller of this function gives."""
+    frame, level = sys._getframe(2), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("harness.", "celery.")):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _several(permanent: Any) -> Permanents:

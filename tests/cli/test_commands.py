@@ -31,7 +31,8 @@ ALL = dict(commands(group))
 
 def test_the_commands() -> None:
     assert set(ALL) == {
-        "", "check", "migrate", "dev", "relay", "inbox", "prune", "replay-sweep", "dead-letters", "dead-letters list",
+        "", "check", "migrate", "dev", "relay", "inbox", "enqueue", "prune", "replay-sweep",
+        "dead-letters", "dead-letters list",
         "dead-letters show", "dead-letters replay", "dead-letters discard",
     }  # fmt: skip
 

@@ -29,7 +29,8 @@ PACE = "one try for each deferral, never before its time"
 ENDS = "from everywhere, quiescence with an outcome is reachable without the environment's help"
 CAUSE = "the delivery limit never condemns a job when nothing crashed"
 NEXT_STEP = "at quiescence, what comes after a job that is done has been sent"
-PROMISES = (ONE_EFFECT, AGREEMENT, ONE_DECISION, NO_LOSS, ACK_ON_PROOF, PACE, ENDS, CAUSE, NEXT_STEP)
+NO_GHOST = "no effect of a job whose producer's transaction did not commit"
+PROMISES = (ONE_EFFECT, AGREEMENT, ONE_DECISION, NO_LOSS, ACK_ON_PROOF, PACE, ENDS, CAUSE, NEXT_STEP, NO_GHOST)
 
 
 class Row(NamedTuple):
@@ -84,6 +85,9 @@ class State(NamedTuple):
     hands: tuple[Copy, ...] = ()
     detached: tuple[Detached, ...] = ()
     relay: Message | None = None  # leased and committed, not yet published
+    producers: int = 0  # producers that have not begun their transaction
+    enqueuing: str = ""  # where the one at work stands: "open", "late publish" (known bad)
+    wanted: bool = True  # somebody has committed that the job is to be done (the observer's)
     looks: int = 0  # operators who have looked and not yet acted (known-bad replay only)
     crashes: int = 0  # what is left of the environment's budget
     duplicates: int = 0
@@ -112,6 +116,7 @@ class Variant:
     duplicate_sends: bool = True  # a copy that finds its job done sends what comes after it
     row_outlives_work: bool = True  # the inbox row of a job that is done stays until what comes after it is sent
     busy_forgives: bool = True  # a relay copy that found the fence busy takes its delivery back
+    enqueue: str = "inside"  # or "before", "after": published apart from the producer's transaction (a dual write)
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ class World:
     slots: int = 2  # copies that workers hold at a time; the others are in the broker
     relayed: int = 2  # relay copies about at a time
     enqueued: bool = False
+    producers: int = 0  # transactions that enqueue the job, each committed, rolled back or killed
     tries: int = 2
     max_deliveries: int = 2
     crashes: int = 1
@@ -137,6 +143,8 @@ class World:
         """The state before anything has happened."""
         return State(
             row=Row(0) if self.enqueued else None,
+            producers=self.producers,
+            wanted=not self.producers or self.copies > 0,
             queue=(Message(BROKER),) * self.copies,
             crashes=self.crashes,
             duplicates=self.duplicates,
@@ -147,12 +155,12 @@ class World:
 
 def quiet(s: State) -> bool:
     """Nothing is left to do: no message, no copy, no open transaction, no row that the relay would send."""
-    return not (s.queue or s.hands or s.detached or s.relay or s.row or s.looks)
+    return not (s.queue or s.hands or s.detached or s.relay or s.row or s.looks or s.producers or s.enqueuing)
 
 
 def recorded(s: State) -> bool:
     """Whether the database, as committed, accounts for the job."""
-    return s.effects > 0 or s.row is not None or s.letter in ("pending", "discarded")
+    return s.effects > 0 or s.row is not None or s.letter in ("pending", "discarded") or not s.wanted
 
 
 def violations(s: State) -> list[str]:
@@ -162,6 +170,8 @@ def violations(s: State) -> list[str]:
         found.append(ONE_EFFECT)
     if not s.pruned and (s.effects == 1) != (s.fence == "done"):
         found.append(AGREEMENT)
+    if s.effects and not s.wanted:
+        found.append(NO_GHOST)
     if quiet(s):
         if s.fence == "done" and s.letter in ("pending", "replayed"):
             found.append(ONE_DECISION)

@@ -14,6 +14,7 @@ from .spec import (
     VERDICT,
     Copy,
     Message,
+    Row,
     State,
     World,
     quiet,
@@ -37,6 +38,7 @@ def steps(s: State, world: World) -> Iterator[Step]:
         yield "server drops a detached transaction", settle(s, left, False, world), False
         if left.may_commit:
             yield "server commits a detached transaction", settle(s, left, True, world), False
+    yield from _producer(s, world)
     yield from _relay(s, world)
     yield from _clock(s)
     yield from _people(s, world)
@@ -117,6 +119,33 @@ def _clock(s: State) -> Iterator[Step]:
             yield "the lease ends", freed, False
         elif s.duplicates:
             yield "the lease ends early", freed._replace(duplicates=s.duplicates - 1), True
+
+
+def _producer(s: State, world: World) -> Iterator[Step]:
+    """A transaction that enqueues the job. One is at work at a time: the unique key makes a second one wait."""
+    mode = world.variant.enqueue
+    if s.enqueuing == "":
+        if s.producers:
+            begun = s._replace(producers=s.producers - 1, enqueuing="open")
+            yield "producer: begins", with_queue(begun, Message(BROKER)) if mode == "before" else begun, False
+        return
+    ended = s._replace(enqueuing="")
+    if s.enqueuing == "late publish":
+        yield "producer: publishes", with_queue(ended, Message(BROKER)), False
+        if s.crashes:
+            yield "producer: killed before it publishes", ended._replace(crashes=s.crashes - 1), True
+        return
+    yield "producer: rolls back", ended, False
+    if s.crashes:
+        yield "producer: killed before its commit", ended._replace(crashes=s.crashes - 1), True
+    if mode == "after":
+        yield "producer: commits, has not published", s._replace(enqueuing="late publish", wanted=True), False
+    elif mode == "before":
+        yield "producer: commits", ended._replace(wanted=True), False
+    elif s.row is not None or s.fence in ("done", "dead"):
+        yield "producer: commits, the job is known", ended._replace(wanted=True), False
+    else:
+        yield "producer: commits its row", ended._replace(row=Row(0), wanted=True), False
 
 
 def _people(s: State, world: World) -> Iterator[Step]:

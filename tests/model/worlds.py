@@ -7,6 +7,7 @@ from .spec import (
     CAUSE,
     ENDS,
     NEXT_STEP,
+    NO_GHOST,
     NO_LOSS,
     ONE_DECISION,
     ONE_EFFECT,
@@ -32,6 +33,9 @@ DESIGN = (
     World("moody handler, duplicate + replay", MOODY, crashes=0, losses=0),
     World("moody handler, lost answer + two replays", MOODY, crashes=0, duplicates=0, replays=2),
     World("moody handler, enqueued and sent", MOODY, duplicates=0, losses=0, copies=1, enqueued=True),
+    World("moody handler, two producers, three crashes", MOODY, crashes=3, losses=0, replays=0, copies=0, producers=2),
+    World("good handler, two producers, two crashes + lost answer", GOOD, crashes=2, replays=0, copies=0, producers=2),
+    World("moody handler, producer beside a copy, replay", MOODY, crashes=0, losses=0, copies=1, producers=1),
     World("transient handler, crash + lost answer + replay", TRANSIENT, duplicates=0, max_deliveries=3),
     World("permanent handler, crash + duplicate", PERMANENT, losses=0, replays=0),
     World("invalid arguments, crash + duplicate + replay", INVALID, losses=0),
@@ -61,6 +65,7 @@ def _bad(
     duplicates: int = 0,
     losses: int = 0,
     replays: int = 0,
+    producers: int = 0,
 ) -> World:
     return World(
         name,
@@ -70,6 +75,7 @@ def _bad(
         duplicates=duplicates,
         losses=losses,
         replays=replays,
+        producers=producers,
         variant=variant,
     )
 
@@ -114,5 +120,7 @@ BAD: tuple[tuple[World, str], ...] = (
         _bad("row removed with the work", Variant(row_outlives_work=False), crashes=1, duplicates=1),
         NEXT_STEP,
     ),
+    (_bad("sent after the commit", Variant(enqueue="after"), copies=0, producers=1, crashes=1), NO_LOSS),
+    (_bad("sent before the commit", Variant(enqueue="before"), copies=0, producers=1), NO_GHOST),
     (_bad("waiting for the fence counts as a crash", Variant(busy_forgives=False), TRANSIENT), CAUSE),
 )
