@@ -140,13 +140,14 @@ def acks_late(facts: Facts) -> Iterator[Found]:
     "for tasks that are no jobs.",
 )
 def acks_on_failure(facts: Facts) -> Iterator[Found]:
-    for name in ("task_acks_on_failure_or_timeout", "task_acks_on_failure", "task_acks_on_timeout"):
-        if facts.conf.get(name) != DEFAULTS[name]:
-            yield f"{name} is {facts.conf.get(name)!r}."
+    names = ("acks_on_failure_or_timeout", "acks_on_failure", "acks_on_timeout")
+    changed = [f"task_{name}" for name in names if facts.conf.get(f"task_{name}") != DEFAULTS[f"task_{name}"]]
+    for name in changed:
+        yield f"{name} is {facts.conf.get(name)!r}."
     for task in facts.jobs():
-        for name in ("acks_on_failure_or_timeout", "acks_on_failure", "acks_on_timeout"):
-            if getattr(task, name) is False and facts.conf.get(f"task_{name}") is not False:
-                yield f"Job {task.name} has {name}=False."
+        off = [name for name in names if getattr(task, name) is False]
+        if off and not changed:
+            yield f"Job {task.name} has {off[0]}=False."
 
 
 @check(
