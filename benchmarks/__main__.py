@@ -1,6 +1,7 @@
 """`python -m benchmarks`, what `make bench` runs."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def main(
     wanted = QUICK if quick else {}
     wanted |= {name: value for name, value in (("rounds", rounds), ("jobs", jobs)) if value is not None}
     plan = Plan(broker=broker, concurrency=concurrency, **wanted)
+    # As an exit, so that the servers and workers are ended and the folder is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(stderr=True)
     before = os.getloadavg()[0]
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
