@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
-import socket
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from harness.dev.process import ServiceError, free_port, port_is_free
@@ -20,18 +23,24 @@ class Flower:
     """How to start it: ``arguments`` after ``celery -A app flower``, ``env`` to add; ``url`` is what to open."""
 
     port: int
+    path: str
     arguments: list[str]
     env: dict[str, str]
     url: str
     remark: str
 
     def answers(self) -> bool:
-        """Whether it serves a client now."""
+        """Whether it serves a client now; it, and not another one that was faster to take the port: by our login."""
+        request = urllib.request.Request(f"http://{_ADDRESS}:{self.port}/{self.path}workers?json=1")
+        if login := self.env.get("FLOWER_BASIC_AUTH"):
+            request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
         try:
-            socket.create_connection((_ADDRESS, self.port), timeout=1).close()
-        except OSError:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=2):
+                return True
+        except urllib.error.HTTPError as error:
+            return error.code in (401, 403) and not login
+        except (OSError, HTTPException):
             return False
-        return True
 
 
 def plan(folder: Path, env: Mapping[str, str]) -> Flower:
@@ -57,6 +66,7 @@ def plan(folder: Path, env: Mapping[str, str]) -> Flower:
     path = f"{prefix}/" if prefix else ""
     return Flower(
         port=port,
+        path=path,
         arguments=arguments,
         env={"FLOWER_BASIC_AUTH": login} if own else {},
         url=f"http://{login}{'@' if own else ''}{_ADDRESS}:{port}/{path}",

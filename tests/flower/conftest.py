@@ -19,6 +19,7 @@ from celery import Celery
 from playwright.sync_api import Page
 
 from harness.core.message import job_key
+from harness.dev.process import free_port
 from tests.browser import Browser
 from tests.conftest import BROKERS
 from tests.dev.test_dev_command import Dev
@@ -101,6 +102,7 @@ def site(request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pyt
     env = os.environ | {
         "HARNESS_DATABASE_URL": database,
         "CELERY_BROKER_URL": broker,
+        "FLOWER_PORT": str(free_port()),
         "FLOWER_TASKS_COLUMNS": "name,uuid,state,received,runtime",
     }
     if request.param == "rabbitmq":
