@@ -21,8 +21,8 @@ from tests.worker.running import until
 
 #: What PostgreSQL says to code that the tables do not fit.
 _UNFIT = re.compile(
-    r"^.*(?:Undefined(?:Column|Table|Function|Object)|NotNullViolation|CheckViolation|DatatypeMismatch|"
-    r"InsufficientPrivilege|permission denied|does not exist|null value in column).*$",
+    r"^.*(?:ProgrammingError|IntegrityError|Undefined(?:Column|Table|Function|Object)|NotNullViolation|CheckViolation|"
+    r"DatatypeMismatch|InsufficientPrivilege|permission denied|does not exist|null value in column).*$",
     re.MULTILINE,
 )
 ONCE = {"completes": "completes", "again": "completes", "fails_once": "fails_once", "loses_process": "loses_process"}
