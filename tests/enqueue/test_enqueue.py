@@ -177,11 +177,11 @@ def test_many_in_one_statement(shop: Shop) -> None:
         shop.harness.enqueue(session, calls[5])
     statements.clear()
     with shop.begin() as session:
-        began = time.perf_counter()
+        began = time.process_time()
         answers = shop.harness.enqueue_many(session, [*calls, shop.credit.s(), calls[7]])
-        seconds = time.perf_counter() - began
-    print(f"10,000 rows in {seconds:.1f} s")
-    assert seconds < 60
+        seconds = time.process_time() - began
+    print(f"10,000 rows: {seconds:.1f} s of this process")
+    assert seconds < 30  # of the processor: the machine may be busy with other things
     # One statement puts all in; the one that was there before is looked at.
     assert [sql.split()[0] for sql in statements] == ["WITH", "SELECT"]
     assert [answer.job_id for answer in answers[:-2]] == [f"many {n:05}" for n in range(9_998)]
