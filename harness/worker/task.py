@@ -19,7 +19,7 @@ from harness.core.signature import Signature
 from harness.process.copy import Job
 from harness.process.spec import JobSpec
 from harness.store.guard import WorkSession
-from harness.worker import eager
+from harness.worker import eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
 from harness.worker.correlation import CURRENT as _correlation
 from harness.worker.harness import Harness
 from harness.worker.trace import Delivery
