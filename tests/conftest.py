@@ -23,11 +23,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.browser import Browser, chromium_missing
 from tests.browser import running as browser_running
 from tests.services import Databases, Postgres, RabbitMQ, Servers, Service, Valkey, rabbitmq_missing
 
+# On a busy machine any example may take long.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 BROKERS = [
     pytest.param("rabbitmq", marks=pytest.mark.rabbitmq),
     pytest.param("redis", marks=pytest.mark.redis),
