@@ -82,7 +82,7 @@ _OF_TABLE = {
         "replays": "How often it was replayed.",
         "lineage": "The replays and what came of each.",
         "surfaced": "Why no machine replays it any more: too old, or replayed too often.",
-        "alerted_at": "When an alert was sent for it. Nothing writes it yet.",
+        "alerted_at": "When log, Sentry and alerts were told of it; NULL: `harness.alert` will.",
         "resolved_at": "When it was closed: its job succeeded, or it was discarded. NULL: it is open.",
         "created_at": "When it was written.",
         "updated_at": "When it changed last.",
@@ -98,6 +98,12 @@ _OF_TABLE = {
         "job_id": _JOB["job_id"],
         "reason": "Why: the note, the discard's reason, the reason of the death.",
         "details": "More about it, as JSON.",
+    },
+    "presence": {
+        "service": _JOB["service"],
+        "role": "`relay` or `beat`.",
+        "name": "Which one: host and process of a relay, the task that a beat has sent.",
+        "seen_at": "When it was last at work.",
     },
     "audit_seals": {
         "id": "Number of the seal.",
