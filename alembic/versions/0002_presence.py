@@ -1,6 +1,6 @@
 """presence: when the relays and beat of a service were last seen at work.
 
-Only adds a table that no older release reads: no lock on any other table, and code of 0001 goes on as it is.
+Locks: none on a table that was there. Code of 0001 goes on as it is.
 """
 
 import sqlalchemy as sa

@@ -1,7 +1,8 @@
 """Enqueue: the SQL function for other languages, and the index by which the relay finds what is urgent.
 
-Locks: CREATE INDEX holds off writes to the inbox while it reads it (about a second for a million rows); all else is
-instant. Releases before this one work with it unchanged.
+Locks: inbox SHARE, which holds off its writers while CREATE INDEX reads it (about a second for a million rows).
+
+Releases before this one work with it unchanged.
 """
 
 import sqlalchemy as sa
