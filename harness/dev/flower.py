@@ -56,6 +56,7 @@ def plan(folder: Path, env: Mapping[str, str]) -> Flower:
         f"--address={_ADDRESS}",
         f"--port={port}",
         "--logging=warning",
+        "--inspect_timeout=5000",  # ms; a worker that shares a busy machine with all the rest answers later than in one
         "--persistent=True",
         f"--db={folder / 'memory'}",
     ]
