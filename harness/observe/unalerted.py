@@ -16,8 +16,6 @@ log = logging.getLogger("harness")
 AFTER = timedelta(seconds=60)
 #: Older ones are history: a database that is new to the alerts does not ring for all of them.
 WITHIN = timedelta(days=1)
-#: A letter that a person or a replay holds now is looked at by the next sweep.
-WAIT_MS = 500
 
 
 def tell(database: Database, store: Store, events: Events, event: JobDead) -> None:
@@ -25,7 +23,6 @@ def tell(database: Database, store: Store, events: Events, event: JobDead) -> No
     events.emit(event)
     try:
         with database.begin() as session:
-            store.fence.bound_waits(session, WAIT_MS)
             store.letters.alerted(session, event.letter_id)
     except (DatabaseAway, DBAPIError) as error:
         log.warning("dead letter %d: could not note that it was reported (%s)", event.letter_id, type(error).__name__)

@@ -234,11 +234,13 @@ class DeadLetters:
         return letter if pending else None
 
     def alerted(self, session: Session, letter_id: int) -> None:
-        """Note that the harness's subscribers (log, Sentry, alerts) have been told of the letter."""
+        """Note that the harness's subscribers (log, Sentry, alerts) have been told of the letter.
+
+        Waits for nobody: a letter that a replay holds at this moment may be told of a second time.
+        """
         t = self.table
-        session.execute(
-            update(t).where(t.c.id == letter_id, t.c.alerted_at.is_(None)).values(alerted_at=func.clock_timestamp())
-        )
+        free = select(t.c.id).where(t.c.id == letter_id, t.c.alerted_at.is_(None)).with_for_update(skip_locked=True)
+        session.execute(update(t).where(t.c.id == free.scalar_subquery()).values(alerted_at=func.clock_timestamp()))
 
     def unalerted(self, session: Session, service: str, *, after: timedelta, within: timedelta) -> list[Letter]:
         """The pending letters, oldest first, of which nobody was told `after` their verdict; no older than `within`.

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from harness import Harness, Job, JobTask, RetryLater
+from harness import DualWrite, Harness, Job, JobTask, RetryLater
 from harness.core.errors import InvalidPayload, SignatureError, TransactionRefused, UsageError
 
 
@@ -196,7 +196,9 @@ def test_task_cls_makes_jobs_of_existing_tasks_but_not_of_celerys(database: str)
         return n
 
     app.finalize()
-    assert list(harness.jobs()) == ["old"]
+    # Others of this process may have registered shared tasks.
+    assert "old" in harness.jobs()
+    assert not any(name.startswith("celery.") for name in harness.jobs())
     assert old.apply(args=[1]).get() == 1
     cleanup = app.tasks["celery.backend_cleanup"]
     assert cleanup.Strategy == Task.Strategy
@@ -256,7 +258,8 @@ def test_a_second_job_of_the_handler_inherits_the_correlation_id(app: Celery, cr
 
     before_task_publish.connect(watch)
     try:
-        first.apply(task_id="first-id", throw=True)
+        with pytest.warns(DualWrite, match="credit is sent from inside"):
+            first.apply(task_id="first-id", throw=True)
     finally:
         before_task_publish.disconnect(watch)
     assert sent["id"] == "second"
