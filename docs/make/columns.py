@@ -3,8 +3,8 @@
 TABLES = {
     "processed_jobs": "The fence: one row for each job that has been decided or waits. It is written first in every "
     "transaction, so that one copy of a job decides. Pruned after `harness_processed_ttl`.",
-    "inbox": "Jobs that wait: for the next try, a replay, an `eta`; jobs that were enqueued in a transaction. The relay sends what is due. A row goes when its "
-    "job is done or dead, so a healthy service has few.",
+    "inbox": "Jobs that wait: for the next try, a replay, an `eta`; jobs that were enqueued in a transaction. The "
+    "relay sends what is due. A row goes when its job is done or dead, so a healthy service has few.",
     "dead_letters": "The evidence of each job that did not succeed, and what was done about it.",
     "audit_log": "Who did what to which letter. Append-only: triggers refuse UPDATE, DELETE and TRUNCATE.",
     "audit_seals": "Hashes over ranges of the audit log, each over the one before. The table is there; nothing writes "

@@ -73,7 +73,7 @@ def test_the_image_gets_the_files_that_it_copies(tmp_path: Path) -> None:
         for source in sources:
             assert source.split("/")[0] in let_through, source
             assert (ROOT / source).exists(), source
-    for source in ("pyproject.toml", "README.md", "LICENSE"):
+    for source in ("pyproject.toml", "README.md", "LICENSE", "pytest_job_harness.py"):
         shutil.copy(ROOT / source, tmp_path)
     for source in ("alembic", "harness"):
         shutil.copytree(ROOT / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
