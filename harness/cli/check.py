@@ -90,7 +90,7 @@ def _write(out: Console, findings: Sequence[Finding]) -> None:
         out.print(_indented("ok: " + ", ".join(silent), 0))
     counts = Counter(finding.verdict for finding in findings)
     made = len({finding.name for finding in findings})
-    told = ", ".join(f"{counts[verdict]} {word}" for verdict, word in _COUNTED.items() if counts[verdict])
+    told = ", ".join(_said(counts[verdict], word) for verdict, word in _COUNTED.items() if counts[verdict])
     out.print(_indented(f"{made} check{'' if made == 1 else 's'}: {told}", 0))
 
 
@@ -106,3 +106,7 @@ def _paragraph(out: Console, finding: Finding) -> None:
 def _indented(text: str, by: int = 2) -> Padding:
     text = masked(text).replace("-A yourapp", f"-A {app_name()}")
     return Padding(Text(plain(text)), (0, 0, 0, by), expand=False)
+
+
+def _said(count: int, word: str) -> str:
+    return f"{count} {word.removesuffix('s') if count == 1 else word}"

@@ -128,8 +128,9 @@ class Guarded(click.Group):
             refuse(str(error))
         except DBAPIError as error:
             refuse(_database(ctx, error))
-        except ArgumentError:  # a driver that there is not
-            refuse(NO_URL)
+        except ArgumentError as error:
+            # Our own URL has been looked at before: this one comes from a module of the project.
+            refuse(f"While the app was loaded, SQLAlchemy said: {error}")
 
 
 def _database(ctx: click.Context, error: DBAPIError) -> str:

@@ -17,7 +17,8 @@ def inbox(limit: int, as_json: bool) -> None:
 
     Two lines each: when it is due, failed tries, queue and task; then job, deliveries and what else is known. The next
     to be sent comes first. "sent" is a job that is with the broker or at work; the time is when it would be
-    sent again if nothing were heard of it. A problem is what the relay met when it tried to send the job.
+    sent again if nothing were heard of it. A problem is what the relay met when it tried to send the job, the last
+    error what the job's last try ended with; --json has the traceback, too.
     """
     here = door()
     with here.database.begin() as session:
@@ -43,5 +44,7 @@ def _listed(rows: list[dict[str, Any]], width: int) -> list[str]:
         if row["letter_id"]:
             more.append(f"replay of letter {row['letter_id']}")
         detail = ", ".join(more) + (f"; problem: {row['relay_error']}" if row["relay_error"] else "")
+        if last := row["last_failure"]:
+            detail += f"; last error: {last['error_type']}: {last['message']}"
         made.append(((due, str(row["attempts"]), row["queue"], row["task"]), detail))
     return entries(("due", ">tries", "queue", "task"), made, width)

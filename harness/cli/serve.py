@@ -47,16 +47,18 @@ def _needs_tables(harness: Harness) -> None:
 )
 @click.option("--concurrency", type=click.IntRange(1), default=2, show_default=True, help="Processes of the worker.")
 @click.option("--flower/--no-flower", default=None, help="Start Flower.  [default: if it is installed]")
+@click.option("--embedded", is_flag=True, help="Use the servers that come along, whatever is configured.")
 @click.pass_context
-def dev(ctx: click.Context, data: Path, concurrency: int, flower: bool | None) -> None:
+def dev(ctx: click.Context, data: Path, concurrency: int, flower: bool | None, embedded: bool) -> None:
     """Run all that the app needs: PostgreSQL, a broker, worker, relay, beat and Flower.
 
     For development, in the foreground; one Ctrl-C stops all. PostgreSQL and a Redis-protocol broker come from the extra
-    celery-job-harness[dev-server]; where the environment or the app's configuration names a server, that one is used.
+    celery-job-harness[dev-server]; where the environment or the app's configuration names a server, that one is used,
+    migrated and worked on. With --embedded none of them is touched, and a result backend is the embedded broker, too.
     """
     from harness.dev import run
 
     name = ctx.find_root().params.get("app")
     if not isinstance(name, str):
         raise click.UsageError("Which app? Name its module: celery -A yourapp harness dev")
-    ctx.exit(run(name, data=data, pool_size=concurrency, flower=flower))
+    ctx.exit(run(name, data=data, pool_size=concurrency, flower=flower, embedded=embedded))

@@ -20,23 +20,27 @@ from harness.dev.postgres import Postgres
 from harness.dev.process import ServiceError
 from harness.dev.service import Service
 from harness.dev.valkey import Valkey
+from harness.store.database import with_driver
 
 _DATABASE = "HARNESS_DATABASE_URL"
 _BROKER = "CELERY_BROKER_URL"
+_RESULTS = "CELERY_RESULT_BACKEND"
+_NAMES = (_DATABASE, _BROKER, _RESULTS)
 #: Whose variables a shell has: the folder of the run that wrote them.
 _FOLDER = "HARNESS_DEV_FOLDER"
 #: Seconds until a worker, or Flower, that is not ready yet is no longer waited for.
 _PATIENCE = 60.0
 
 
-def run(app_name: str, *, data: Path, pool_size: int = 2, flower: bool | None = None) -> int:
+def run(app_name: str, *, data: Path, pool_size: int = 2, flower: bool | None = None, embedded: bool = False) -> int:
     """Run PostgreSQL, a broker, worker (with its relay), beat and Flower for an app until Ctrl-C or SIGTERM.
 
     ``app_name``: as for ``celery -A``. ``data``: folder of the embedded servers. ``pool_size``: processes of
     the worker. ``flower``: None = if it is installed. A server that the environment or the app's configuration
-    names is used instead of an embedded one. Returns the exit code: 0 when told to stop, 1 when a part failed.
+    names is used instead of an embedded one, but with ``embedded``. Returns the exit code: 0 when told to stop, 1 when
+    a part failed.
     """
-    return _Run(app_name, Path(data), pool_size, flower).run()
+    return _Run(app_name, Path(data), pool_size, flower, embedded).run()
 
 
 class _Stopped(Exception):
@@ -44,8 +48,9 @@ class _Stopped(Exception):
 
 
 class _Run:
-    def __init__(self, app_name: str, data: Path, pool_size: int, flower: bool | None) -> None:
+    def __init__(self, app_name: str, data: Path, pool_size: int, flower: bool | None, embedded: bool) -> None:
         self._app_name = app_name
+        self._embedded = embedded
         self._data = data.absolute()
         self._pool_size = pool_size
         self._flower = util.find_spec("flower") is not None if flower is None else flower
@@ -89,29 +94,37 @@ class _Run:
     def _forget_own_variables(self) -> None:
         """A shell that has read our env file names the servers of an earlier run, not ones of the user's own."""
         if os.environ.get(_FOLDER) == str(self._data):
-            for name in (_DATABASE, _BROKER, _FOLDER):
+            for name in (*_NAMES, _FOLDER):
                 os.environ.pop(name, None)
                 self._env.pop(name, None)
 
     def _start_servers(self) -> None:
         self._forget_own_variables()
         _tell("data", f"{_short(self._data)}  (of the servers that start here, and of beat and Flower)")
-        database, broker = _configured(self._app_name)
+        database, broker, results = _configured(self._app_name)
+        if self._embedded:
+            database = broker = None
         if database is None:
-            self._start_server(Postgres(self._data / "postgres"), _DATABASE)
+            self._start_server(postgres := Postgres(self._data / "postgres"))
+            self._env[_DATABASE] = with_driver(postgres.url).render_as_string(hide_password=False)
         else:
             _tell("postgres", f"the configured one, {_without_password(database)}")
         if broker is None:
-            self._start_server(Valkey(self._data / "valkey"), _BROKER)
+            self._start_server(valkey := Valkey(self._data / "valkey"))
+            self._env[_BROKER] = valkey.url
         else:
             _tell("broker", f"the configured one, {_without_password(broker)}")
+        if results and self._embedded:
+            self._env[_RESULTS] = valkey.url.rpartition("/")[0] + "/1"
+            _tell("results", "with the broker")
+        elif results:
+            _tell("results", f"the configured backend, {_without_password(results)}")
         if self._services:
             self._write_env_file()
 
-    def _start_server(self, service: Service, variable: str) -> None:
+    def _start_server(self, service: Service) -> None:
         service.start()
         self._services.append(service)
-        self._env[variable] = service.url
         _tell(service.name, f"127.0.0.1:{service.port}  (log: {_short(service.log)})")
         self._check_stop()
 
@@ -122,9 +135,7 @@ class _Run:
     def _write_env_file(self) -> None:
         self._env_file.unlink(missing_ok=True)
         self._env_file.touch(mode=0o600)  # the passwords are in it
-        lines = [
-            f"export {name}={shlex.quote(self._env[name])}\n" for name in (_DATABASE, _BROKER) if name in self._env
-        ]
+        lines = [f"export {name}={shlex.quote(self._env[name])}\n" for name in _NAMES if name in self._env]
         lines.append(f"export {_FOLDER}={shlex.quote(str(self._data))}\n")
         self._env_file.write_text("".join(lines))
         (self._data / ".gitignore").write_text("*\n")
@@ -153,7 +164,9 @@ class _Run:
         program.end(hurry=lambda: True)
         self._programs.remove(program)
         if program.status:
-            raise ServiceError(f"the database could not be migrated (status {program.status})")
+            own = any(isinstance(service, Postgres) for service in self._services)
+            hint = "" if own else "; to use servers that come along instead of the configured ones: --embedded"
+            raise ServiceError(f"the database could not be migrated (status {program.status}){hint}")
 
     def _start_programs(self) -> None:
         """Their lines come below the addresses, when all of them are up or one of them is not."""
@@ -207,8 +220,8 @@ class _Run:
         say("dev", "stopped")
 
 
-def _configured(app_name: str) -> tuple[str | None, str | None]:
-    """The database and the broker that the environment or the app's own configuration names."""
+def _configured(app_name: str) -> tuple[str | None, str | None, str | None]:
+    """The database, the broker and the result backend that the environment or the app's configuration names."""
     from celery.app.utils import find_app
 
     from harness.core.errors import ConfigError
@@ -220,7 +233,7 @@ def _configured(app_name: str) -> tuple[str | None, str | None]:
         database = os.environ.get(_DATABASE) or Harness.of(app).settings.database_url
     except ConfigError:  # none; what else may be wrong is said by the programs, each of which reads the settings
         database = None
-    return database, app.conf.broker_url
+    return database, app.conf.broker_url, app.conf.result_backend
 
 
 def _tell(name: str, text: str) -> None:

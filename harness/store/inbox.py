@@ -333,6 +333,7 @@ class Inbox:
         """What waits and for how long, the next first: for people; without the messages.
 
         `due_in` is in seconds, below 0 when it is due already; `leased` tells a row that is with the broker.
+        `last_failure` is the newest entry of its failures, None without one.
         """
         t = self.table
         names = ("job_id", "task", "consumer", "queue", "tenant", "attempts", "deliveries", "dispatches", "letter_id")
@@ -341,6 +342,7 @@ class Inbox:
                 *(t.c[name] for name in names),
                 t.c.relay_error,
                 t.c.created_at,
+                t.c.failures[-1].label("last_failure"),
                 func.extract("epoch", self._due - func.clock_timestamp()).label("due_in"),
                 (t.c.leased_until > func.clock_timestamp()).is_(True).label("leased"),
             )

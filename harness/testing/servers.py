@@ -16,6 +16,7 @@ from harness.dev.postgres import Postgres
 from harness.dev.service import Service
 from harness.dev.valkey import Valkey
 from harness.store import migrate
+from harness.store.database import with_driver
 from harness.worker.harness import Harness
 
 
@@ -48,7 +49,8 @@ class Servers:
         Raises ConfigError where the tables are missing: a database that is not ours is not changed unasked.
         """
         if not names_a_database(harness):
-            url = self._start(Postgres(self._place("postgres"), fsync=False)).url
+            started = self._start(Postgres(self._place("postgres"), fsync=False))
+            url = with_driver(started.url).render_as_string(hide_password=False)
             harness.app.conf.update(harness_database_url=url)
             harness.migrate()
             return url

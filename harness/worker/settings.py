@@ -112,6 +112,8 @@ def read(app: Celery, overrides: Mapping[str, Any]) -> Settings:
     written = {key: as_it_is for key, as_it_is in own_keys(app.conf).items() if key.startswith("harness_")}
     given = {name: app.conf[written[f"harness_{name}"]] for name in names if f"harness_{name}" in written}
     given |= overrides
+    if given.get("database_url") is None:
+        given.pop("database_url", None)
     unknown = sorted({as_it_is for key, as_it_is in written.items() if key.removeprefix("harness_") not in names})
     unknown += sorted(f"Harness(…, {name}=…)" for name in overrides if name not in names)
     if unknown:

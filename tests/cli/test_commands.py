@@ -117,6 +117,9 @@ def test_inbox(place: Place, shell: Shell) -> None:
     place.run(
         "UPDATE core.inbox SET relay_error = 'no queue', available_at = now() - interval '1 h' WHERE job_id = 'stuck'"
     )
+    error = '[{"error_type": "first"}, {"error_type": "ValueError", "message": "bad luck"}]'
+    place.run("UPDATE core.inbox SET failures = CAST(:error AS jsonb) WHERE job_id = 'late'", error=error)
+    assert "; last error: ValueError: bad luck" in shell("inbox").stdout
     lines = shell("inbox").stdout.splitlines()
     assert lines[0].split() == ["due", "tries", "queue", "task"]
     assert [line.split(",")[0].strip() for line in lines[2::2]] == ["stuck", "now", "sent", "late"]
@@ -176,8 +179,8 @@ def test_dev_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     seen: list[object] = []
 
-    def run(app_name: str, *, data: Path, pool_size: int, flower: bool | None) -> int:
-        seen.extend([app_name, data, pool_size, flower])
+    def run(app_name: str, *, data: Path, pool_size: int, flower: bool | None, embedded: bool) -> int:
+        seen.extend([app_name, data, pool_size, flower, embedded])
         return 1
 
     monkeypatch.setattr(harness.dev, "run", run)
@@ -185,9 +188,10 @@ def test_dev_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     from click.testing import CliRunner
 
     words = ["-A", "tests.cli.app", "harness", "dev", "--data", str(tmp_path), "--concurrency", "3", "--no-flower"]
+    words.append("--embedded")
     result = CliRunner().invoke(celery, words)
     assert result.exit_code == 1, result.output
-    assert seen == ["tests.cli.app", tmp_path, 3, False]
+    assert seen == ["tests.cli.app", tmp_path, 3, False, True]
 
 
 def celery(url: str, *words: str, app: bool = True) -> subprocess.CompletedProcess[str]:

@@ -23,8 +23,12 @@ RUN = """
 import sys
 from pathlib import Path
 from harness import dev
-sys.exit(dev.run("tests.dev.devapp", data=Path(sys.argv[1]), pool_size=1, flower=sys.argv[2] == "flower"))
+flower, embedded = "flower" in sys.argv, "embedded" in sys.argv
+sys.exit(dev.run("tests.dev.devapp", data=Path(sys.argv[1]), pool_size=1, flower=flower, embedded=embedded))
 """
+
+
+GONE = {"HARNESS_DATABASE_URL": "postgresql", "CELERY_BROKER_URL": "redis", "CELERY_RESULT_BACKEND": "redis"}
 
 
 class Dev:
@@ -58,19 +62,17 @@ class Dev:
         """What the file for other shells says."""
         command = ["sh", "-c", '. "$0" && env', str(self.data / "env")]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        return dict(line.split("=", 1) for line in lines if "_URL=" in line)
+        return dict(line.split("=", 1) for line in lines if line.split("=")[0] in GONE)
 
     def left_over(self) -> list[psutil.Process]:
         return [child for child in self.children if not gone(child.pid)]
 
 
 @contextmanager
-def running(tmp_path: Path, *, flower: bool = False, **env: str) -> Iterator[Dev]:
+def running(tmp_path: Path, *, flower: bool = False, embedded: bool = False, **env: str) -> Iterator[Dev]:
     output, data = tmp_path / "output", tmp_path / "data"
-    command = [sys.executable, "-c", RUN, str(data), "flower" if flower else "none"]
-    clean = {
-        name: value for name, value in os.environ.items() if name not in ("HARNESS_DATABASE_URL", "CELERY_BROKER_URL")
-    }
+    command = [sys.executable, "-c", RUN, str(data), *["flower"] * flower, *["embedded"] * embedded]
+    clean = {name: value for name, value in os.environ.items() if name not in GONE}
     with (
         output.open("w") as stream,
         subprocess.Popen(command, cwd=ROOT, env=clean | env, stdout=stream, stderr=stream, text=True) as process,
@@ -92,7 +94,7 @@ def test_runs_a_job_and_stops_in_order(tmp_path: Path) -> None:
         dev.wait_for(r"worker \|.* ready\.")
         dev.wait_for(r"dev \| flower +http://harness:[\w-]+@127\.0\.0\.1:\d+/")
         environment = dev.environment()
-        database = environment["HARNESS_DATABASE_URL"]
+        database = environment["HARNESS_DATABASE_URL"].replace("+psycopg2", "")
         run_sql(database, "CREATE TABLE kept (value text)")
         send(environment, "one")
         while not run_sql(database, "SELECT 1 FROM core.processed_jobs"):
@@ -149,6 +151,30 @@ def test_configured_servers_win(tmp_path: Path, database: str, redis_url: str) -
         assert database.split("@")[0] not in dev.output
 
 
+def test_embedded_servers_win_when_asked_for(tmp_path: Path) -> None:
+    gone = {name: f"{scheme}://nobody:secret@127.0.0.1:1/0" for name, scheme in GONE.items()}
+    with running(tmp_path, embedded=True, **gone) as dev:
+        dev.wait_for(r"worker \|.* ready\.")
+        environment = dev.environment()
+        assert environment["HARNESS_DATABASE_URL"].startswith("postgresql+psycopg2://harness:")
+        assert environment["CELERY_RESULT_BACKEND"] == environment["CELERY_BROKER_URL"].removesuffix("/0") + "/1"
+        send(environment, "one")
+        database = environment["HARNESS_DATABASE_URL"].replace("+psycopg2", "")
+        while not run_sql(database, "SELECT 1 FROM core.processed_jobs"):
+            assert dev.process.poll() is None, dev.output
+            time.sleep(0.05)
+        dev.process.send_signal(signal.SIGTERM)
+        assert dev.process.wait(40) == 0, dev.output
+    assert "the configured" not in dev.output
+
+
+def test_configured_servers_that_do_not_answer(tmp_path: Path, redis_url: str) -> None:
+    gone = "postgresql://nobody:secret@127.0.0.1:1/gone"
+    with running(tmp_path, HARNESS_DATABASE_URL=gone, CELERY_BROKER_URL=redis_url) as dev:
+        assert dev.process.wait(60) == 1
+    assert "to use servers that come along instead of the configured ones: --embedded" in dev.output
+
+
 def test_a_second_run_is_refused(tmp_path: Path) -> None:
     with running(tmp_path) as first:
         first.wait_for(r"dev \| valkey +127\.0\.0\.1:\d+")
@@ -178,7 +204,7 @@ def test_the_addresses_come_first_and_a_second_signal_kills(tmp_path: Path) -> N
         told = re.findall(r"dev \| (\w+) ", dev.output)
         assert told == ["data", "postgres", "valkey", "worker", "beat", "shells"]
         environment = dev.environment()
-        database = environment["HARNESS_DATABASE_URL"]
+        database = environment["HARNESS_DATABASE_URL"].replace("+psycopg2", "")
         run_sql(database, "CREATE TABLE kept (value text)")
         with closing(psycopg2.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute("LOCK TABLE kept")
