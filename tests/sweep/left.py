@@ -7,17 +7,30 @@ import urllib.request
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from tests.services import Servers
+from tests.services import RabbitMQ, Servers, Service, Valkey
 from tests.worker.queues import messages
 
 
 class Broker:
-    """A place of its own on a shared broker: a virtual host, or a database."""
+    """A place on a broker: a virtual host, or a database. `api`: that of RabbitMQ's management, with its user."""
 
-    def __init__(self, servers: Servers, kind: str) -> None:
-        self.kind = kind
-        self.url = servers.rabbitmq_url() if kind == "rabbitmq" else servers.redis_url()
-        self._api = servers.rabbitmq_api() if kind == "rabbitmq" else ""
+    def __init__(self, kind: str, url: str, api: str = "") -> None:
+        self.kind, self.url, self.api = kind, url, api
+
+    @classmethod
+    def on_shared(cls, servers: Servers, kind: str) -> Broker:
+        """A fresh place of its own on the shared server."""
+        if kind == "rabbitmq":
+            return cls(kind, servers.rabbitmq_url(), servers.rabbitmq_api())
+        return cls(kind, servers.redis_url())
+
+    @classmethod
+    def of(cls, server: Service) -> Broker:
+        """The default place of a server of one's own."""
+        if isinstance(server, RabbitMQ):
+            return cls("rabbitmq", server.url, f"http://harness:{server.password}@127.0.0.1:{server.http_port}/api/")
+        assert isinstance(server, Valkey)
+        return cls("redis", server.url)
 
     def left(self, queue: str) -> int:
         """Messages in the queue, and those that a worker holds."""
@@ -28,7 +41,7 @@ class Broker:
 
     def _queues(self) -> list[dict[str, Any]]:
         # The user must not stand in the URL: urllib takes none there.
-        parts = urlsplit(self._api)
+        parts = urlsplit(self.api)
         vhost = quote(urlsplit(self.url).path.lstrip("/") or "/", safe="")
         url = f"{parts.scheme}://{parts.hostname}:{parts.port}{parts.path}queues/{vhost}"
         passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()

@@ -72,7 +72,13 @@ def sweep(
     all_lanes = [
         (
             kind,
-            Lane(f"{kind}{number}", Broker(servers, kind), servers.redis_url(), database, folder / f"{kind}{number}"),
+            Lane(
+                f"{kind}{number}",
+                Broker.on_shared(servers, kind),
+                servers.redis_url(),
+                database,
+                folder / f"{kind}{number}",
+            ),
         )
         for kind, queue in queues.items()
         for number in range(min(lanes, queue.qsize()))
