@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="of load, shared by the brokers (default: 5)")
     parser.add_argument("--seed", type=int, help="the same schedule again (default: a new one, which is printed)")
     parser.add_argument("--broker", choices=(*BROKERS, "both"), default="both")
-    parser.add_argument("--rate", type=float, default=8.0, help="jobs a second (default: 8)")
+    parser.add_argument("--rate", type=float, default=5.0, help="jobs a second (default: 5)")
     asked = parser.parse_args()
     brokers = BROKERS if asked.broker == "both" else (asked.broker,)
     if "rabbitmq" in brokers and (missing := rabbitmq_missing()):

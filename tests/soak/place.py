@@ -69,5 +69,6 @@ class Place:
             if worker.process is not None:
                 worker.kill()
         self.state.close()
-        self.database_proxy.close()
-        self.broker_proxy.close()
+        for proxy in (self.database_proxy, self.broker_proxy):
+            proxy.cut_all()
+            proxy.close()

@@ -39,7 +39,7 @@ def soak(
     *,
     seconds: float,
     seed: int,
-    rate: float = 8.0,
+    rate: float = 5.0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Soak:
     """Run it. From the main thread, for it starts servers. `rate`: jobs a second."""

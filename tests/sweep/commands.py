@@ -83,7 +83,7 @@ def _old_rows(lane: Lane, job: str) -> dict[str, str]:
     state.sql("INSERT INTO pruned VALUES (:a), (:b)", a=job, b=closed)
     state.sql(
         "UPDATE core.dead_letters SET status = 'discarded', discard_reason = 'the sweep''s',"
-        " resolved_at = now() - interval '200 days' WHERE job_id = :id",
+        " reviewer = 'sweep', reviewed_at = now(), resolved_at = now() - interval '200 days' WHERE job_id = :id",
         id=closed,
     )
     state.sql(

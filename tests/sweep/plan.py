@@ -54,6 +54,10 @@ WAYS: dict[str, Way] = {
     **dict.fromkeys(("relay_lease_written", "relay_leased", "relay_published"), Way(jobs.retried)),
     **dict.fromkeys(("relay_before_release", "relay_after_release"), Way(jobs.retried, REFUSED)),
 }
+#: Where one fault asks for another way: a worker that has just been started has no connection that could break.
+INSTEAD = {
+    Pair("before_count", Fault.lose_database): Way(jobs.good, (Pair("before_commit", Fault.lose_broker),)),
+}
 #: Of the points of commands: the command in a process of its own, and the same in a worker, where there is a way.
 COMMANDS: dict[str, tuple[Drive, Drive | None]] = {
     **dict.fromkeys(
@@ -83,7 +87,7 @@ PAIRS = tuple(pair for pair in map(Pair._make, product(POINTS, FAULTS)) if pair 
 def way_to(pair: Pair) -> Way:
     """How a job comes to the point of `pair`."""
     if pair.point not in COMMANDS:
-        return WAYS[pair.point]
+        return INSTEAD.get(pair, WAYS[pair.point])
     alone, in_worker = COMMANDS[pair.point]
     if pair.fault in (Fault.kill_process, Fault.lose_database):
         return Way(alone)
