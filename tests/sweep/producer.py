@@ -2,6 +2,7 @@
 
 import sys
 
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from tests.worker.app import credit, harness
@@ -9,6 +10,7 @@ from tests.worker.app import credit, harness
 
 def main(job_id: str) -> None:
     with Session(harness.database.engine) as session, session.begin():
+        session.execute(text("SELECT 1"))  # what the producer's transaction is about
         harness.enqueue(session, credit.s(points=1), job_id=job_id)
 
 
