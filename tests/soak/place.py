@@ -52,12 +52,12 @@ class Place:
         self.broker = Broker.of(self.server)
 
     def revive(self) -> int:
-        """Start again whatever worker has ended; returns how many."""
+        """Start again whatever worker has ended, without waiting for it; returns how many."""
         dead = [worker for worker in self.workers if not worker.alive]
         for worker in dead:
             with contextlib.suppress(AssertionError):
                 worker.kill()
-            worker.start()
+            worker.launch()
         return len(dead)
 
     def received(self, job: str) -> bool:

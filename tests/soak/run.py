@@ -17,8 +17,8 @@ from tests.soak.ledger import Verdict, check, unsettled
 from tests.soak.place import Place
 from tests.soak.producer import Producer
 
-#: Seconds that the jobs have to come to an end when all is well again.
-QUIET = 150.0
+#: Seconds without one more job's end, when all is well again, after which what is left is stuck; and the longest wait.
+QUIET, LONGEST = 90.0, 900.0
 
 
 @dataclass
@@ -81,14 +81,17 @@ def _torment(chaos: Chaos, dice: random.Random, seconds: float, history: History
 
 def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None:
     """Wait until nothing is on its way; what is not at rest by then is stuck, and found by the check."""
-    deadline = time.monotonic() + QUIET
-    said = 0.0
+    began = progress = time.monotonic()
+    said, fewest = 0.0, len(history.entries) + 1
     while (open_ := unsettled(history, place.state)) or place.broker.left("jobs"):
         place.revive()
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if len(open_) < fewest:
+            fewest, progress = len(open_), now
+        if now - progress > QUIET or now - began > LONGEST:
             return
-        if time.monotonic() - said > 5:
-            said = time.monotonic()
+        if now - said > 5:
+            said = now
             tell(f"quiet: {len(open_)} jobs are still to end")
         time.sleep(0.3)
 
