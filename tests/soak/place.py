@@ -41,7 +41,7 @@ class Place:
 
     def start(self) -> None:
         for worker in self.workers:
-            worker.start()
+            worker.start(240)
 
     def restart(self, service: Service, *, kill: bool, away: float) -> None:
         """End a server, in good order or by force, and start it again after `away` seconds."""

@@ -92,7 +92,8 @@ def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None
             return
         if now - said > 5:
             said = now
-            tell(f"quiet: {len(open_)} jobs are still to end")
+            which = f": {', '.join(open_)}" if 0 < len(open_) <= 5 else ""
+            tell(f"quiet: {len(open_)} jobs are still to end{which}")
         time.sleep(0.3)
 
 

@@ -17,6 +17,8 @@ from tests.sweep.left import Broker
 from tests.worker.running import State, Worker, client
 
 DONE, DEAD, DISCARDED, PRUNED = "done", "dead", "discarded", "pruned"
+#: Seconds that a worker may take to start, on a machine with much else to do.
+STARTS = 240.0
 #: Seconds that a copy waits for another one's fence.
 FENCE_WAIT = 1.0
 
@@ -52,7 +54,7 @@ class Lane:
         self.restarts = 0
 
     def start(self) -> None:
-        self.worker.start()
+        self.worker.start(STARTS)
         self.warm()
 
     def send(self, task: str, job: str, *, countdown: float | None = None, **kwargs: Any) -> None:
@@ -74,7 +76,7 @@ class Lane:
             if not self.worker.alive:
                 began = time.monotonic()
                 self.worker.kill()
-                self.worker.start()
+                self.worker.start(STARTS)
                 self.restarts += 1
                 deadline += time.monotonic() - began
             if time.monotonic() > deadline:
