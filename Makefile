@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model bench docs docs-serve screenshots
+.PHONY: help setup demo test lint model crash-sweep soak bench docs docs-serve screenshots
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,13 @@ bench: $(READY) ## What a job costs against plain Celery and a fence by hand; ab
 
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model
+
+crash-sweep: $(READY) ## Every fail point × four faults, on both brokers, with real processes; some ten minutes
+	$(BIN)/python -m tests.sweep
+
+MINUTES ?= 5
+soak: $(READY) ## Load while workers, servers and connections die; then each job is accounted for: make soak MINUTES=5
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 docs: $(READY) ## The documentation in site/, strictly and without network
 	$(BIN)/python docs/make/build.py

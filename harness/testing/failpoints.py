@@ -9,45 +9,71 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import time
-import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+
+from harness.testing import cuts
 
 VARIABLE = "HARNESS_FAIL_POINTS"
 #: Every point: where it stands, in the order of a job's life.
 POINTS = {
+    "before_pool": "in the worker's parent: the message is there, no child has it yet",
+    "after_pool": "in the worker's parent: it is handed to a child",
     "before_count": "a copy that was delivered again, before that is counted",
     "after_count": "when it has been counted, before the work",
+    "wait_written": "the inbox has a job that waits for its eta, not committed",
+    "wait_committed": "that is committed, the message not acknowledged",
     "before_fence": "the transaction is still to begin",
     "after_fence": "the fence is taken, the handler has not begun",
     "before_handler": "the handler is called now",
     "after_handler": "the handler has returned; what its session still holds is not flushed",
     "before_commit": "all is flushed, nothing committed",
     "after_commit": "the job is done, the message not acknowledged",
+    "before_stand_aside": "another copy has held the fence for too long, which is not written down yet",
+    "after_stand_aside": "the inbox keeps the job, the message is not acknowledged",
     "before_verdict": "the job has failed, which is not written down yet",
     "verdict_before_commit": "the deferral or the letter is written, not committed",
     "verdict_after_commit": "it is committed, the message not acknowledged",
+    "before_record": "in the worker's parent: a child has died, another one is to record it",
+    "after_record": "in the worker's parent: another one has it",
+    "before_alert": "a letter is committed, nobody has been told",
+    "after_alert": "log, Sentry and alerts have been told",
     "before_ack": "in the worker's parent: the outcome is known",
     "after_ack": "in the worker's parent: the message is acknowledged",
     "before_send": "what comes after the job (a link, a chain's next step) is still to be sent",
     "after_send": "one of the next steps is sent",
     "before_store": "the result backend has not been told of the outcome",
     "after_store": "it has been told",
-    "relay_leased": "in the relay: a due row is leased, not published",
+    "before_row_removed": "all is sent, the inbox still has the row that remembers it",
+    "after_row_removed": "the row is gone, the message not acknowledged",
+    "relay_lease_written": "in the relay: a due row is leased, not committed",
+    "relay_leased": "in the relay: that is committed, the row not published",
     "relay_published": "in the relay: it is published",
+    "relay_before_release": "in the relay: publishing has failed, the lease is not taken back",
+    "relay_after_release": "in the relay: it is taken back",
+    "replay_held": "a replay has locked fence and letter",
+    "replay_written": "the job is in the inbox again, not committed",
+    "replay_committed": "that is committed, nobody told",
+    "discard_written": "a letter is closed, not committed",
+    "discard_committed": "that is committed, nobody told",
+    "prune_fences_written": "old fences are deleted, not committed",
+    "prune_letters_written": "old letters are deleted, not committed",
+    "prune_committed": "a part of them is gone, the rest is still to be looked at",
+    "before_enqueue": "a producer is about to write to the inbox",
+    "after_enqueue": "it has written, its transaction is not committed",
 }
 #: The points where an exception is the handler's own.
 IN_HANDLER = ("before_handler", "after_handler")
+#: Where an exception is something that the product expects: of the handler, or of the broker.
+RAISING = (*IN_HANDLER, "relay_leased")
 #: The points of the process that has no connection to PostgreSQL.
-IN_PARENT = ("before_ack", "after_ack")
-_connections: "weakref.WeakSet[Any]" = weakref.WeakSet()
+IN_PARENT = ("before_pool", "after_pool", "before_record", "after_record", "before_ack", "after_ack")
+#: The points where nobody can say whose job it is: armed for any.
+OF_NOBODY = tuple(point for point in POINTS if point.startswith(("discard_", "prune_")) or point.endswith("_enqueue"))
+OF_NOBODY += ("replay_committed",)
 
 
 class Fault(StrEnum):
@@ -59,8 +85,10 @@ class Fault(StrEnum):
     """SIGKILL to the whole worker: parent, children, relay."""
     lose_database = "lose_database"
     """The process's connections to PostgreSQL break, as by a network that fails."""
+    lose_broker = "lose_broker"
+    """The connections to the broker break: the process's own, and those of the worker's parent."""
     raise_error = "raise_error"
-    """FailPointError; only at `before_handler` and `after_handler`, where it is the handler's."""
+    """FailPointError: the handler's (`before_handler`, `after_handler`), or the broker's (`relay_leased`)."""
 
 
 class FailPointError(Exception):
@@ -82,6 +110,12 @@ class FailPoint:
         """How often it has fired."""
         return sum(file.with_suffix(".fired").exists() for file in self.files)
 
+    @property
+    def broken(self) -> int:
+        """How many connections were open and have been broken."""
+        files = (file.with_suffix(".broken") for file in self.files)
+        return sum(int(file.read_text() or 0) for file in files if file.exists())
+
     def disarm(self) -> None:
         """Let it not fire any more."""
         for file in self.files:
@@ -89,14 +123,20 @@ class FailPoint:
 
 
 def arm(folder: Path, point: str, fault: Fault | str, job_id: str | None = None, times: int = 1) -> FailPoint:
-    """Arm a point for one job, or without `job_id` for whichever comes first. ValueError for what can't be."""
+    """Arm a point for one job, or without `job_id` for whichever comes first. ValueError for what can't be.
+
+    `folder` is that of a `Worker`, its `points`; another process that calls `install` has it in HARNESS_FAIL_POINTS.
+    """
     fault = Fault(fault)
     if point not in POINTS:
         raise ValueError(f"there is no fail point {point!r}; there are {', '.join(POINTS)}")
-    if fault is Fault.raise_error and point not in IN_HANDLER:
-        raise ValueError(f"raise_error is for {' and '.join(IN_HANDLER)}: at {point!r} no code of yours could raise it")
+    if fault is Fault.raise_error and point not in RAISING:
+        text = f"raise_error is for {' and '.join(IN_HANDLER)}, and for relay_leased (the broker refuses the message)"
+        raise ValueError(f"{text}: at {point!r} there is nobody who could raise it")
     if fault is Fault.lose_database and point in IN_PARENT:
         raise ValueError(f"at {point!r} the process has no connection to PostgreSQL")
+    if point in OF_NOBODY and job_id is not None:
+        raise ValueError(f"at {point!r} nobody knows the job: arm it without job_id")
     number = time.monotonic_ns()
     files = tuple(folder / f"{point}.{_mark(job_id)}.{number}-{index}.armed" for index in range(times))
     for file in files:
@@ -121,90 +161,37 @@ def hit(point: str, job_id: str) -> None:
             file.rename(file.with_suffix(".fired"))  # refused to all but one process
         except FileNotFoundError:
             continue
-        _fail(fault, point, job_id)
+        broken = _fail(fault, point, job_id)
+        file.with_suffix(".broken").write_text(str(broken))
         return
 
 
-def _fail(fault: Fault, point: str, job_id: str) -> None:
+def _fail(fault: Fault, point: str, job_id: str) -> int:
+    """Do it; returns how many connections it has broken."""
     match fault:
         case Fault.kill_worker:
             os.killpg(os.getpgrp(), signal.SIGKILL)
-            time.sleep(60)
         case Fault.kill_process:
             os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)
         case Fault.lose_database:
-            for connection in list(_connections):
-                _break(connection)
+            return cuts.database()
+        case Fault.lose_broker:
+            return cuts.broker(Path(os.environ[VARIABLE]))
         case Fault.raise_error:
             raise FailPointError(f"fail point {point} of job {job_id}")
-
-
-def _break(connection: Any) -> None:
-    """End the socket under the driver's connection; the driver notices when it is used next."""
-    if connection.closed:
-        return
-    with socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RDWR)
-
-
-def wrap(owner: Any, name: str, job_of: Callable[..., str], before: str = "", after: str = "") -> None:
-    """Put the points around `owner.name`; `job_of` finds the job id in its arguments."""
-    function = getattr(owner, name)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if before:
-            hit(before, job_of(*args))
-        result = function(*args, **kwargs)
-        if after:
-            hit(after, job_of(*args))
-        return result
-
-    setattr(owner, name, wrapped)
+    time.sleep(60)  # until SIGKILL has arrived
+    raise AssertionError("unreachable: SIGKILL ends every process")
 
 
 def install() -> None:
-    """Wrap what the points stand around, once; called before the pool forks. Nothing without HARNESS_FAIL_POINTS."""
-    if not os.environ.get(VARIABLE):
-        return
-    _install()
+    """Put the points into the product, once; called before the pool forks. Nothing without HARNESS_FAIL_POINTS."""
+    if os.environ.get(VARIABLE):
+        _install()
 
 
 @cache
 def _install() -> None:
-    from harness.store.guard import GuardedConnection
-    from harness.worker import after, chords
-    from harness.worker.publisher import Publisher
-    from harness.worker.request import JobRequest
-    from harness.worker.task import JobTask
+    from harness.testing.stands import put_up
 
-    # By name: the package has functions that are called as their modules.
-    deliver, verdict, work = (import_module(f"harness.process.{name}") for name in ("deliver", "verdict", "work"))
-
-    def of_copy(first: Any, second: Any, copy: Any, *_: Any) -> str:
-        return str(copy.key.job_id)
-
-    wrap(work, "_take", lambda _session, _store, copy, _limits: copy.key.job_id, "before_fence", "after_fence")
-    wrap(JobTask, "invoke", lambda _task, _args, _kwargs, _session, job: job.id, *IN_HANDLER)
-    wrap(work, "_call", lambda _session, _connection, _handler, job: job.id, after="before_commit")
-    wrap(work, "_once", of_copy, after="after_commit")
-    wrap(deliver, "count", of_copy, "before_count", "after_count")
-    wrap(verdict, "_record", of_copy, after="verdict_before_commit")
-    wrap(deliver, "verdict", of_copy, "before_verdict", "verdict_after_commit")
-    wrap(JobRequest, "acknowledge", lambda request: request.id, "before_ack", "after_ack")
-    for module in (after, chords):
-        # The last word says whose it is: the job, or for a chord's body its group.
-        wrap(module, "hold", lambda _do, _seconds, what: what.split()[-1], "before_send", "after_send")
-    wrap(after.After, "_store", lambda one, *_: one.request.id, "before_store", "after_store")
-    wrap(Publisher, "_send", lambda _publisher, row: row.job_id, "relay_leased", "relay_published")
-    _remember_connections(GuardedConnection)
-
-
-def _remember_connections(kind: Any) -> None:
-    make = kind.__init__
-
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        _connections.add(self)
-
-    kind.__init__ = init
+    cuts.remember(Path(os.environ[VARIABLE]))
+    put_up()

@@ -25,13 +25,16 @@ def asks_result(task: Any, request: Mapping[str, Any], embed: Mapping[str, Any])
     return not (task.ignore_result if ignored is None else ignored) and not isinstance(task.backend, DisabledBackend)
 
 
-def request_of(app: Any, wire: Wire) -> Context | None:
-    """The request of a message that no handler runs, as far as it can be read; None where it has no id of its own."""
+def request_of(wire: Wire, accept: Any) -> Context | None:
+    """The request of a message that no handler runs, as far as it can be read; None where it has no id of its own.
+
+    `accept`: the content types that are read, as `Harness.accepts` has them.
+    """
     job_id = wire.says("id")
     if not isinstance(job_id, str) or not job_id:
         return None
     try:
-        payload = payload_of(wire.message, app.conf.accept_content)
+        payload = payload_of(wire.message, accept)
         embed = payload if isinstance(payload, Mapping) else payload[2]
         embed = {key: embed.get(key) for key in _EMBEDDED}
     except Exception:

@@ -20,7 +20,10 @@ def arguments_of(app: Celery, message: Message) -> tuple[Sequence[Any], Mapping[
 
 
 def payload_of(message: Message, accept: Any) -> Any:
-    """The decoded body, where its content type is one of `accept`. Raises whatever is wrong with it."""
+    """The decoded body, where its content type is one of `accept` (content types, not the names of serialisers).
+
+    Raises whatever is wrong with it.
+    """
     body: Any = message.body
     if compression := message.headers.get("compression"):
         body = decompress(body, compression)

@@ -36,6 +36,9 @@ def _configure(sender: Any, source: Any = None, **_: Any) -> None:
         options = dict(sender.conf.broker_transport_options or {})
         options.setdefault("unacked_restore_interval", 5)
         options.setdefault("unacked_restore_throttle", 5)
+        # Who is killed while it looks keeps all others from looking, for 300 s by kombu's default: nobody gets the
+        # jobs of a dead worker meanwhile. A look takes milliseconds, and two at once put no message back twice.
+        options.setdefault("unacked_mutex_expire", 10)
         sender.conf.broker_transport_options = options
 
 

@@ -202,7 +202,7 @@ def _buried(harness: "Harness", task: Any, copy: Copy, failure: Failure, policy:
     """Record the failure, then do what comes after the outcome. Only here is the body looked at: behind the commit."""
     copy = replace(copy, goes_on=True)  # nobody knows yet
     reply, outcome = _record(harness, copy, failure, policy)
-    request = request_of(harness.app, wire) if outcome is not None else None
+    request = request_of(wire, harness.accepts) if outcome is not None else None
     if outcome is None or request is None:
         return reply
     try:

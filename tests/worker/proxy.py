@@ -1,4 +1,4 @@
-"""A TCP proxy before PostgreSQL that cuts a connection at the COMMIT of a chosen transaction."""
+"""A TCP proxy before a server: it cuts all connections, or (PostgreSQL) one at the COMMIT of a chosen transaction."""
 
 import contextlib
 import socket
@@ -24,7 +24,7 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
+        self.aim(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         login = parts.netloc.rpartition("@")[0]
         host = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -32,8 +32,27 @@ class Proxy:
         self._cut: Cut | None = None
         self._lock = threading.Lock()
         self._connections: list[threading.Thread] = []
+        self._open: set[socket.socket] = set()
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
+
+    def aim(self, url: str) -> None:
+        """Lead to another port, for a server that was started again."""
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
+
+    def cut_all(self) -> int:
+        """Cut every connection; returns how many.
+
+        The server hears of it first, and what it has said by then still arrives: Redis loses for good what it has
+        popped for a client that is not there any more.
+        """
+        with self._lock:
+            servers = list(self._open)
+        for server in servers:
+            with contextlib.suppress(OSError):
+                server.shutdown(socket.SHUT_WR)
+        return len(servers)
 
     def cut(self, *words: str, forward: bool) -> Cut:
         made = Cut(tuple(word.encode() for word in words), forward)
@@ -57,18 +76,23 @@ class Proxy:
                 self._connections[-1].start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._target) as server:
+        with client, contextlib.suppress(ConnectionError), socket.create_connection(self._target) as server:
+            with self._lock:
+                self._open.add(server)
             answers = threading.Thread(target=_pump, args=(server, client))
             answers.start()
             with contextlib.suppress(OSError):
                 self._requests(client, server)
             _end(server)
             answers.join()
+            with self._lock:
+                self._open.discard(server)
 
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         said = b""
         while data := client.recv(1 << 20):
-            said += data
+            if self._cut is not None:
+                said += data
             if data == COMMIT and (cut := self._take(said)):
                 # First the way back: the answer must not slip through.
                 client.shutdown(socket.SHUT_RDWR)

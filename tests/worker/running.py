@@ -86,10 +86,11 @@ class Worker:
         self.concurrency, self.log = concurrency, log
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "Worker":
+    def start(self, seconds: float = 60.0) -> "Worker":
         """Start it and wait until it consumes."""
         process = self.launch()
-        until(lambda: self.has_logged(" ready.") or process.poll() is not None, 60, f"worker ready, see {self.log}")
+        ready = f"worker ready, see {self.log}"
+        until(lambda: self.has_logged(" ready.") or process.poll() is not None, seconds, ready)
         assert process.poll() is None, self.text()[-3000:]
         return self
 

@@ -131,3 +131,12 @@ def test_a_migrated_database_is_fine(database: str) -> None:
 def test_a_url_that_is_not_postgresqls_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="harness_database_url"):
         _ = harness(harness_database_url=url).settings
+
+
+def test_a_killed_worker_keeps_nobody_from_redelivering_for_long() -> None:
+    """What kombu's channel is told; its own default for the mutex is five minutes. The project's word counts."""
+    app = Celery("shop", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    app.conf.update(harness_database_url=URL, broker_transport_options={"unacked_restore_interval": 7})
+    Harness(app)
+    options = app.connection_for_read().transport_options
+    assert (options["unacked_mutex_expire"], options["unacked_restore_interval"]) == (10, 7)

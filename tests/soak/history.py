@@ -1,0 +1,53 @@
+"""What the producer was told of each job: the history that the ledger is checked against."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tests.soak.kinds import Kind
+
+
+class Answer(StrEnum):
+    """As in Jepsen: `ok` must be true, `unknown` may be, `refused` must not."""
+
+    ok = "ok"
+    unknown = "unknown"
+    refused = "refused"
+
+
+@dataclass
+class Entry:
+    """One job. `after`: it is the next step of a job in the history, and there if that one is done."""
+
+    job: str
+    kind: Kind
+    answer: Answer
+    after: str | None = None
+
+
+class History:
+    """Kept in memory and, for whoever wants to know afterwards, line by line in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.operations = 0
+        self._file = file.open("a")
+        self._lock = threading.Lock()
+
+    def note(self, job: str, kind: Kind, answer: Answer, after: str | None = None) -> None:
+        """Of a job that is sent twice the best answer counts."""
+        with self._lock:
+            known = self.entries.get(job)
+            order = list(Answer)
+            if known is None or order.index(answer) < order.index(known.answer):
+                self.entries[job] = Entry(job, kind, answer, after)
+            self.operations += 1
+            self._file.write(json.dumps(asdict(Entry(job, kind, answer, after))) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

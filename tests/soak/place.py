@@ -1,0 +1,74 @@
+"""Servers, proxies before them, and the workers of one soak."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from tests.services import Databases, Servers, Service
+from tests.sweep.left import Broker
+from tests.worker.proxy import Proxy
+from tests.worker.running import State, Worker
+
+#: Processes in the pool of each worker.
+POOLS = (1, 4)
+
+
+class Place:
+    """Workers and producer reach both servers through proxies; the checker goes straight."""
+
+    def __init__(self, servers: Servers, kind: str, folder: Path) -> None:
+        self.kind, self.folder = kind, folder
+        self.postgres = servers.own_postgres()
+        self.server: Service = servers.own_rabbitmq() if kind == "rabbitmq" else servers.own_redis()
+        self.database_url = Databases(self.postgres.url).make()
+        self.state = State(self.database_url)
+        self.state.sql("CREATE TABLE orders (job_id text PRIMARY KEY)")
+        self.broker = Broker.of(self.server)
+        self.database_proxy, self.broker_proxy = Proxy(self.database_url), Proxy(self.server.url)
+        self.workers = [
+            Worker(
+                self.broker_proxy.url,
+                self.database_proxy.url,
+                folder / f"worker{number}.log",
+                concurrency=size,
+                environment={"CANVAS": "1"},
+                harness_outage_hold=10.0,
+            )
+            for number, size in enumerate(POOLS)
+        ]
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start(240)
+
+    def restart(self, service: Service, *, kill: bool, away: float) -> None:
+        """End a server, in good order or by force, and start it again after `away` seconds."""
+        (service.kill if kill else service.stop)()
+        time.sleep(away)
+        service.start()
+        (self.database_proxy if service is self.postgres else self.broker_proxy).aim(service.url)
+        self.broker = Broker.of(self.server)
+
+    def revive(self) -> int:
+        """Start again whatever worker has ended, without waiting for it; returns how many."""
+        dead = [worker for worker in self.workers if not worker.alive]
+        for worker in dead:
+            with contextlib.suppress(AssertionError):
+                worker.kill()
+            worker.launch()
+        return len(dead)
+
+    def received(self, job: str) -> bool:
+        """Has any worker ever had this job's message?"""
+        return any(f"[{job}] received" in worker.text() for worker in self.workers)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.process is not None:
+                worker.kill()
+        self.state.close()
+        for proxy in (self.database_proxy, self.broker_proxy):
+            proxy.cut_all()
+            proxy.close()

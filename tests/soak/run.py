@@ -1,0 +1,120 @@
+"""One soak: load and chaos for some minutes, then quiet, then the ledger is checked."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.enqueue.conftest import Shop
+from tests.services import Servers
+from tests.soak.chaos import Chaos
+from tests.soak.history import History
+from tests.soak.ledger import Verdict, check, unsettled
+from tests.soak.place import Place
+from tests.soak.producer import Producer
+
+#: Seconds without one more job's end, when all is well again, after which what is left is stuck; and the longest wait.
+QUIET, LONGEST = 90.0, 900.0
+
+
+@dataclass
+class Soak:
+    """What came of it. `chaos` says how often which thing went wrong."""
+
+    verdict: Verdict
+    chaos: dict[str, int]
+    operations: int
+    #: Jobs sent straight to a Redis-protocol broker of which no worker ever had a message.
+    never_received: list[str]
+
+
+def soak(
+    servers: Servers,
+    kind: str,
+    folder: Path,
+    *,
+    seconds: float,
+    seed: int,
+    rate: float = 5.0,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Soak:
+    """Run it. From the main thread, for it starts servers. `rate`: jobs a second."""
+    place = Place(servers, kind, folder)
+    history = History(folder / "history.jsonl")
+    over = threading.Event()
+    try:
+        place.start()
+        producer = Producer(place.broker_proxy.url, place.database_proxy.url, history, seed, rate)
+        chaos = Chaos(place, seed)
+        load = threading.Thread(target=producer.run, args=(over,), name="producer")
+        load.start()
+        try:
+            _torment(chaos, random.Random(f"pauses {seed}"), seconds, history, tell)
+        finally:
+            over.set()
+            load.join()
+            producer.close()
+        _settle(place, history, tell)
+        _replay_all(place, tell)
+        _settle(place, history, tell)
+        verdict = check(history, place.state)
+        _nothing_left(place, verdict)
+        chaos.close()
+        lost = [said.split()[0] for said in verdict.lost]
+        never = [job for job in lost if not place.received(job)]
+        return Soak(verdict, dict(chaos.done), history.operations, never)
+    finally:
+        history.close()
+        place.close()
+
+
+def _torment(chaos: Chaos, dice: random.Random, seconds: float, history: History, tell: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        time.sleep(min(dice.uniform(0.2, 3.0), max(seconds - passed, 0.0)))
+        tell(f"{passed:5.0f} s  {len(history.entries):6} jobs  {chaos.step()}")
+
+
+def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None:
+    """Wait until nothing is on its way; what is not at rest by then is stuck, and found by the check."""
+    began = progress = time.monotonic()
+    said, fewest = 0.0, len(history.entries) + 1
+    while (open_ := unsettled(history, place.state)) or place.broker.left("jobs"):
+        place.revive()
+        now = time.monotonic()
+        if len(open_) < fewest:
+            fewest, progress = len(open_), now
+        if now - progress > QUIET or now - began > LONGEST:
+            return
+        if now - said > 5:
+            said = now
+            which = f": {', '.join(open_)}" if 0 < len(open_) <= 5 else ""
+            tell(f"quiet: {len(open_)} jobs are still to end{which}")
+        time.sleep(0.3)
+
+
+def _replay_all(place: Place, tell: Callable[[str], None]) -> None:
+    """As an operator who has mended what was wrong: the letters of jobs that their worker's death has made."""
+    from harness.replay import replay_many
+
+    shop = Shop(place.database_url)
+    query = "SELECT id FROM core.dead_letters WHERE resolved_at IS NULL AND reason = 'crashed' AND job_id NOT LIKE :bad"
+    ids = [row.id for row in place.state.sql(query, bad="crash-for-ever%")]
+    if ids:
+        here = shop.harness
+        tell(f"replayed: {replay_many(here.database, here.store, 'tests', ids, 'operator', here.events)}")
+    shop.close()
+
+
+def _nothing_left(place: Place, verdict: Verdict) -> None:
+    """Stop every worker; what they held comes back into the queue, where it is counted."""
+    for worker in place.workers:
+        worker.terminate()
+    for worker in place.workers:
+        worker.stop()
+    if left := place.broker.left("jobs"):
+        verdict.stuck.append(f"{left} messages with the broker")
