@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model bench docs docs-serve screenshots
+.PHONY: help setup demo test lint model fuzz bench docs docs-serve screenshots
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,10 @@ bench: $(READY) ## What a job costs against plain Celery and a fence by hand; ab
 
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model
+
+fuzz: $(READY) ## The state machine for longer, and 10,000 mutated messages into real workers; about ten minutes
+	$(BIN)/python -m tests.machine
+	$(BIN)/python -m tests.fuzz
 
 docs: $(READY) ## The documentation in site/, strictly and without network
 	$(BIN)/python docs/make/build.py
