@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--broker", choices=["rabbitmq", "redis"], action="append", help="only this one")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="send the messages of a failed run again")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     seed = random.randrange(10**6) if chosen.seed is None else chosen.seed
     brokers = chosen.broker or ["rabbitmq", "redis"]
     servers = Servers()

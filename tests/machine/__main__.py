@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import signal
 import sys
 import time
 
@@ -19,6 +20,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60, help="the most that happens in each (default: 60)")
     parser.add_argument("--seed", type=int, default=None, help="of the choices (default: drawn, and printed)")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     seed = random.randrange(10**6) if chosen.seed is None else chosen.seed
     logging.disable(logging.WARNING)
     print(f"machine: {chosen.examples} examples, seed {seed}", flush=True)
