@@ -163,7 +163,7 @@ class Inbox:
         unique = ["consumer", "job_id"]
         if replace:
             kept = ("id", "consumer", "job_id")
-            values = {column.name: new.excluded[column.name] for column in t.c if column.name not in kept}
+            values: dict[str, Any] = {c.name: new.excluded[c.name] for c in t.c if c.name not in kept}
             # Whatever comes to stand there, the job is the replay of a letter still.
             values["letter_id"] = func.coalesce(new.excluded.letter_id, t.c.letter_id)
             new = new.on_conflict_do_update(index_elements=unique, set_=values)
