@@ -8,6 +8,7 @@ from harness.process.copy import Copy
 from harness.process.settle import settle
 from harness.process.spec import Limits
 from harness.store.database import Database
+from harness.store.processed_jobs import Key
 from harness.store.store import Store
 
 
@@ -24,5 +25,7 @@ def rekey(database: Database, store: Store, copy: Copy, consumer: str, limits: L
         if row.letter_id is not None:
             store.letters.rekey(session, row.letter_id, consumer)
         arrival = replace(copy.arrival, consumer=consumer, message=row.message)
-        store.inbox.add(session, arrival, attempts=row.attempts, failures=row.failures, letter_id=row.letter_id)
+        added = store.inbox.add(session, arrival, attempts=row.attempts, failures=row.failures, letter_id=row.letter_id)
+        if not added and row.letter_id is not None:
+            store.inbox.name_letter(session, Key(arrival.job_id, consumer), row.letter_id)
     return Deferred(row.attempts, 0.0, Failure(Kind.retry_later, "Rekeyed", f"goes on as {consumer}"), False)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, delete, exists, func, literal, select, update
+from sqlalchemy import ColumnElement, Row, Table, delete, func, literal, select, update
 from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
@@ -158,15 +158,26 @@ class DeadLetters:
         ).scalar()
 
     def rekey(self, session: Session, letter_id: int, consumer: str) -> None:
-        """Let the open letter follow its job to another consumer's key, unless that has an open letter of its own."""
+        """Let the open letter follow its job to another consumer's key.
+
+        Where the job has an open letter there already, that one stands for it: this one is closed, and says so.
+        """
         t, other = self.table, self.table.alias()
-        taken = exists().where(
-            other.c.consumer == consumer,
-            other.c.job_id == t.c.job_id,
-            other.c.resolved_at.is_(None),
+        there = (
+            select(other.c.id)
+            .where(other.c.consumer == consumer, other.c.job_id == t.c.job_id, other.c.resolved_at.is_(None))
+            .scalar_subquery()
         )
+        mine = update(t).where(t.c.id == letter_id, t.c.resolved_at.is_(None))
+        session.execute(mine.where(there.is_(None)).values(consumer=consumer))
+        superseded = func.jsonb_build_object("event", "superseded", "at", func.now(), "by", there)
         session.execute(
-            update(t).where(t.c.id == letter_id, t.c.resolved_at.is_(None), ~taken).values(consumer=consumer)
+            mine.where(t.c.consumer != consumer).values(
+                status="replayed",
+                resolved_at=func.now(),
+                updated_at=func.now(),
+                lineage=t.c.lineage.op("||")(superseded),
+            )
         )
 
     def discard(self, session: Session, letter_id: int, *, actor: str, reason: str) -> None:

@@ -163,11 +163,18 @@ class Inbox:
         unique = ["consumer", "job_id"]
         if replace:
             kept = ("id", "consumer", "job_id")
-            values = {column.name: new.excluded[column.name] for column in t.c if column.name not in kept}
+            values: dict[str, Any] = {c.name: new.excluded[c.name] for c in t.c if c.name not in kept}
+            # Whatever comes to stand there, the job is the replay of a letter still.
+            values["letter_id"] = func.coalesce(new.excluded.letter_id, t.c.letter_id)
             new = new.on_conflict_do_update(index_elements=unique, set_=values)
         else:
             new = new.on_conflict_do_nothing(index_elements=unique)
         return session.execute(new.returning(t.c.id)).first() is not None
+
+    def name_letter(self, session: Session, key: Key, letter_id: int) -> None:
+        """Have the row say that its job is the replay of a letter, if it does not say so of another one."""
+        t = self.table
+        session.execute(update(t).where(*self._is(key), t.c.letter_id.is_(None)).values(letter_id=letter_id))
 
     def find(self, session: Session, key: Key) -> InboxRow | None:
         """The committed row, whether or not somebody works on it."""

@@ -14,6 +14,7 @@ from harness.worker import monitor
 from harness.worker.clients import keep_client
 from harness.worker.envelope import take_anything
 from harness.worker.exact import keep_bytes
+from harness.worker.properties import take_any_properties
 from harness.worker.recorder import Recorder
 from harness.worker.trace import Reply
 from harness.worker.wire import Wire, wire_of
@@ -28,6 +29,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         keep_bytes(self.task_consumer.channel)
         take_anything(self.task_consumer.channel)
         keep_client(self.task_consumer.channel)
+        take_any_properties()
         handle = super().create_task_handler(*args, **kwargs)
         passing = self.connection_errors + self.channel_errors
 

@@ -40,8 +40,10 @@ def _has_own_types(item: bytes | str) -> bool:
 
 def _is_readable(item: bytes | str) -> bool:
     try:
+        # Given bytes, the standard library reads other encodings, too, and a byte order mark: kombu does not.
+        text = item.decode("utf-8") if isinstance(item, bytes) else item
         # Where nothing in it is of a type of kombu's own, its reader takes exactly what the standard library's takes.
-        envelope = loads(item) if _has_own_types(item) else json.loads(item)
+        envelope = loads(text) if _has_own_types(item) else json.loads(text)
         properties = envelope["properties"]
         where = properties["delivery_info"]
         body, tag, exchange, key = (

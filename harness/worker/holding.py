@@ -1,19 +1,41 @@
 """A job's outcome is committed and the broker or the result backend is away: what comes after the job is held."""
 
 import logging
+import struct
 from collections.abc import Callable
 from typing import TypeVar
 
 import tenacity
+from amqp.exceptions import AMQPNotImplementedError, FrameSyntaxError, NotFound, PreconditionFailed
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.exceptions import ImproperlyConfigured
-from kombu.exceptions import EncodeError
+from kombu.exceptions import SerializationError, SerializerNotInstalled
+from redis.exceptions import DataError
 
 log = logging.getLogger("harness")
 T = TypeVar("T")
 
 #: What no later try can mend: the step itself can't be sent. Anything else counts as an outage.
-HOPELESS = (EncodeError, TypeError, ValueError, LookupError, RecursionError, NotImplementedError, ImproperlyConfigured)
+HOPELESS = (
+    SerializationError,
+    SerializerNotInstalled,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    NotImplementedError,
+    ImproperlyConfigured,
+    # The broker's protocol, or the result backend's, has no form for it.
+    struct.error,
+    FrameSyntaxError,
+    DataError,
+)
+#: What may pass, or may be the step's own fault: it is held as in an outage, and then given up. Else its message would
+#: come again for ever. kombu has an AttributeError for a connection that is no more, and anything has it for a step of
+#: the wrong shape; the others are the broker's answer to what a step asks of it.
+GIVEN_UP = (AttributeError, NotFound, PreconditionFailed, AMQPNotImplementedError)
 
 
 class Unpublished(BaseException):
@@ -35,9 +57,7 @@ def hold(do: Callable[[], T], seconds: float, what: str) -> T:
         return retrying(do)
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
-        if isinstance(cause, AttributeError):
-            # kombu has it for a connection that is no more, and anything has it for a step of the wrong shape. The
-            # latter must not go round for ever.
+        if isinstance(cause, GIVEN_UP):
             raise TypeError(f"{what} can't be sent: {cause}") from cause
         raise Unpublished(f"{what} could not be sent for {seconds:g} s ({type(cause).__name__})") from cause
     except SoftTimeLimitExceeded as error:

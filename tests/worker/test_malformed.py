@@ -305,6 +305,8 @@ def test_what_is_no_message_at_all(place: Place) -> None:
     items = {
         "not JSON": b"<order/>",
         "not UTF-8": b"\xff\xfe\x00",
+        "with a byte order mark": b"\xef\xbb\xbf" + envelope(),
+        "in UTF-16": envelope().decode().encode("utf-16-le"),
         "empty": b"",
         "a number": b"17",
         "an object of somebody else": b'{"order": 17}',
@@ -325,6 +327,29 @@ def test_what_is_no_message_at_all(place: Place) -> None:
         job_id = "sha256:" + sha256(item).hexdigest()
         letter = until(lambda job_id=job_id: place.state.letter(job_id), 30, f"letter of {name}")
         assert (letter.reason, bytes(letter.body), letter.queue) == (UNDECODABLE, item, "jobs"), name
+    place.goes_on()
+
+
+def test_properties_that_can_not_be_read(place: Place) -> None:
+    """On RabbitMQ: a text that is no UTF-8 once ended every worker that was given the message."""
+    if not place.wires.amqp:
+        return  # there the envelope is JSON
+    sent = {
+        "content type": Raw(body([], {"mark": 1}), {"task": "credit", "id": "unreadable"}, content_type=b"\xff\xfe"),
+        "content encoding": Raw(body([], {"mark": 2}), {"task": "credit"}, content_encoding=b"\x80"),
+        "correlation id": Raw(body([], {"mark": 3}), properties={"correlation_id": b"\xc3"}),
+        "the body is empty": Raw(b"", {"x": "unreadable"}, properties={"reply_to": b"\xa0\xa1"}),
+    }
+    for raw in sent.values():
+        place.wires.send(raw)
+    for name, raw in sent.items():
+        job_id = "sha256:" + sha256(raw.body).hexdigest()
+        letter = until(lambda job_id=job_id: place.state.letter(job_id), 30, f"letter of {name}")
+        assert (letter.reason, bytes(letter.body)) == (UNDECODABLE, raw.body), name
+        if raw.body:
+            headers = codec.loads(bytes(letter.headers))
+            assert [*headers] == ["harness_raw"], name
+            assert bytes.fromhex(headers["harness_raw"]), name
     place.goes_on()
 
 

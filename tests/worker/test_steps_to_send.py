@@ -1,13 +1,16 @@
 """Ids of next steps, and how long they are held: without servers."""
 
 import json
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from amqp.exceptions import FrameSyntaxError, NotFound, PreconditionFailed
 from celery import Celery, chain, chord, group, signals
 from celery.canvas import maybe_signature
-from kombu.exceptions import OperationalError
+from kombu.exceptions import OperationalError, SerializerNotInstalled
+from redis.exceptions import DataError
 
 from harness.worker.holding import Unpublished, hold
 from harness.worker.naming import name, name_errbacks
@@ -93,11 +96,21 @@ def test_hold() -> None:
     assert hold(do, 5.0, "a step") == "sent"
     with pytest.raises(Unpublished, match="a step could not be sent"):
         hold(lambda: _raise(OperationalError("away")), 0.3, "a step")
-    for error in (TypeError("no"), KeyError("queue")):
+    hopeless = (
+        TypeError("no"),
+        KeyError("queue"),
+        OverflowError("countdown"),
+        struct.error("priority"),
+        FrameSyntaxError("header"),
+        SerializerNotInstalled("serializer"),
+        DataError("group"),
+    )
+    for error in hopeless:
         with pytest.raises(type(error)):
             hold(lambda error=error: _raise(error), 60.0, "a step")
-    with pytest.raises(TypeError, match="a step can't be sent"):
-        hold(lambda: _raise(AttributeError("shape")), 0.3, "a step")
+    for error in (AttributeError("shape"), NotFound("exchange"), PreconditionFailed("expiration")):
+        with pytest.raises(TypeError, match="a step can't be sent"):
+            hold(lambda error=error: _raise(error), 0.3, "a step")
 
 
 def _raise(error: Exception) -> None:

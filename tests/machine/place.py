@@ -1,0 +1,277 @@
+"""The real side: a database, what lies with the broker, and the product's own verbs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import psycopg2
+import tenacity
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from harness.core.errors import NotReady, Permanent, RetryLater
+from harness.core.events import Events
+from harness.core.failure import Failure, Kind
+from harness.core.message import Message
+from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
+from harness.core.policy import Policy
+from harness.core.signature import Signature
+from harness.enqueue.put import put
+from harness.process import Copy, Job, JobSpec, deliver, record
+from harness.process.settle import settle_alone
+from harness.prune import prune
+from harness.relay.relay import Relay
+from harness.replay import discard, replay
+from harness.replay.errors import Refused
+from harness.store.database import Database
+from harness.store.enqueueing import Entry
+from harness.store.inbox import Arrival, InboxRow
+from harness.store.store import Store
+from harness.worker import kept
+from harness.worker.publisher import _past
+from tests.machine import laws
+from tests.machine.faults import Faulty, Plan, install
+from tests.machine.laws import LIMITS, Died, Said, Sent
+
+POLICY = Policy(
+    stop=tenacity.stop_after_attempt(laws.TRIES),
+    wait=tenacity.wait_fixed(laws.WAIT),
+    not_ready_wait=tenacity.wait_fixed(laws.NOT_READY_WAIT),
+    not_ready_deadline=laws.NOT_READY_DEADLINE,
+    reason="the model's",
+)
+RAISES: dict[str, Callable[[], BaseException]] = {
+    "transient": lambda: ValueError("once more"),
+    "permanent": lambda: Permanent("never"),
+    "not_ready": lambda: NotReady("not yet"),
+    "retry_later": lambda: RetryLater(laws.LATER),
+}
+SHIFT = """
+UPDATE core.processed_jobs SET processed_at = processed_at - :by WHERE starts_with(consumer, :service || '/');
+UPDATE core.inbox SET available_at = available_at - :by, leased_until = leased_until - :by,
+    created_at = created_at - :by WHERE service = :service;
+UPDATE core.dead_letters SET created_at = created_at - :by, updated_at = updated_at - :by,
+    resolved_at = resolved_at - :by WHERE service = :service
+"""
+VIEW = """
+SELECT json_build_array(
+    (SELECT json_agg(json_build_array(job_id, consumer, state, extract(epoch FROM now() - processed_at)))
+     FROM core.processed_jobs WHERE starts_with(consumer, %(service)s || '/')),
+    (SELECT json_agg(json_build_array(job_id, consumer, extract(epoch FROM available_at - now()),
+        extract(epoch FROM now() - created_at), generation, attempts, deliveries, dispatches,
+        jsonb_array_length(failures), letter_id, extract(epoch FROM leased_until - now())))
+     FROM core.inbox WHERE service = %(service)s),
+    (SELECT json_agg(json_build_array(d.id, job_id, consumer, reason, attempts, deliveries,
+        jsonb_array_length(failures), status, replays, extract(epoch FROM now() - resolved_at),
+        jsonb_path_query_array(lineage, '$[*].event')
+        ) ORDER BY d.id)
+     FROM core.dead_letters d WHERE service = %(service)s),
+    (SELECT json_agg(json_build_array(letter_id, action) ORDER BY id) FROM core.audit_log WHERE service = %(service)s),
+    (SELECT json_agg(job_id) FROM effects WHERE starts_with(job_id, %(service)s || '-'))
+)
+"""
+
+
+def schema(url: str) -> None:
+    """The table of the handlers' effects."""
+    with psycopg2.connect(url) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS effects (job_id text)")
+    connection.close()
+
+
+def handler(n: int = 0) -> None:
+    """For its signature."""
+
+
+class Place:
+    """One service on a database. Its clock is a number: the rows are moved when it is told to go on."""
+
+    numbers = count(1)
+
+    def __init__(self, url: str) -> None:
+        self.service = f"m{next(self.numbers)}"
+        self.database = Database(url, pool_size=4)
+        install(self.database.engine)
+        self.store = Store.of("core")
+        self.now = 0.0
+        self.eyes = psycopg2.connect(url)
+        self.eyes.autocommit = True
+        signature = Signature.of(handler, {})
+        self.specs = {
+            task: JobSpec(self.service, task, f"{self.service}/{own}", signature, POLICY)
+            for task, own in (("pay", "pay"), ("mail", "letters"))
+        }
+        self.inside: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        self.database.dispose()
+        self.eyes.close()
+
+    def own(self, task: str) -> str:
+        return self.specs[task].consumer
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def _time(self, at: float | None) -> datetime | None:
+        return None if at is None else datetime.now(UTC) + timedelta(seconds=at - self.now)
+
+    def _arrival(self, sent: Sent) -> Arrival:
+        headers = {"id": sent.job_id, "task": sent.task}
+        message = Message(b"[[],{},{}]", "application/json", "utf-8", headers, {"message": [*sent[6:]]}, "q")
+        return Arrival(self.service, sent.consumer, sent.task, sent.job_id, message, digest=b"d" * 32)
+
+    def _copy(self, sent: Sent, revoked: bool = False) -> Copy:
+        return Copy(
+            self._arrival(sent),
+            sent.generation,
+            sent.dispatches,
+            sent.redelivered,
+            self._time(sent.eta),
+            self._time(sent.expires),
+            self._time(sent.sent_at),
+            "revoked" if revoked else None,
+            "w",
+            sent.goes_on,
+        )
+
+    # -- the verbs -------------------------------------------------------------------------------------------------
+
+    def deliver(self, sent: Sent, doing: str, revoked: bool = False, inside: Callable[[], None] | None = None) -> Said:
+        spec = self.specs[sent.task]
+
+        def call(args: Any, kwargs: Any, session: Session, job: Job) -> Any:
+            session.execute(text("INSERT INTO effects VALUES (:id)"), {"id": job.id})
+            if inside is not None:
+                inside()
+            if doing in RAISES:
+                raise RAISES[doing]()
+            return 7
+
+        args = ["no number"] if doing == "invalid" else []
+        copy = self._copy(sent, revoked)
+        keep = kept.write if sent.goes_on else None
+        return said_of(
+            deliver(
+                self.database,
+                self.store,
+                copy,
+                spec,
+                args,
+                {},
+                call,
+                LIMITS,
+                keep=keep,
+                interrupts=lambda error: isinstance(error, Died),
+            )
+        )
+
+    def record(self, sent: Sent, kind: str) -> Said:
+        failure = Failure(Kind(kind), kind, "as the parent says")
+        return said_of(record(self.database, self.store, self._copy(sent), failure, POLICY, LIMITS))
+
+    def followed(self, sent: Sent) -> Said:
+        return said_of(settle_alone(self.database, self.store, self._copy(sent._replace(goes_on=False)), LIMITS))
+
+    def enqueue(self, sent: Sent, delay: float, commits: bool) -> Said:
+        entry = Entry(self._arrival(sent), delay)
+        steps = put(self.store.enqueueing, self.service, [entry], lambda message: b"d" * 32)
+        with self.database.engine.connect() as connection:
+            rows: Sequence[Any] | None = None
+            try:
+                while True:
+                    statement = steps.send(rows)
+                    rows = connection.execute(statement.sql, statement.values).all()
+            except StopIteration as end:
+                if commits:
+                    connection.commit()
+                return (str(end.value[0].state),)
+
+    def relay(self, publish: Callable[[InboxRow], None]) -> int:
+        relay = Relay(
+            self.database,
+            self.store,
+            self.service,
+            publish,
+            Events(),
+            lease=laws.LEASE,
+            longest_lease=laws.LONGEST_LEASE,
+        )
+        return relay.step()
+
+    def sent_by_relay(self, row: InboxRow) -> Sent:
+        """The message that the relay's publisher makes of a row: of its own times it drops those that are past."""
+        eta, expires, sent_at, goes_on = row.message.properties["message"]
+        past = _past(row)
+        return Sent(
+            row.job_id,
+            row.task,
+            row.consumer,
+            row.generation,
+            row.dispatches,
+            False,
+            None if "eta" in past else eta,
+            None if "expires" in past else expires,
+            sent_at,
+            goes_on,
+        )
+
+    def replay(self, letter_id: int, discards: bool) -> Said:
+        try:
+            if discards:
+                done = discard(
+                    self.database, self.store, self.service, letter_id, "op", Events(), "no need", wait_ms=30
+                )
+            else:
+                done = replay(self.database, self.store, self.service, letter_id, "op", Events(), wait_ms=30)
+        except Refused as refused:
+            return ("refused", type(refused).__name__)
+        return (str(done),)
+
+    def prune(self) -> Said:
+        counts = prune(self.database, self.store, self.service, laws.FENCE_TTL, laws.LETTER_TTL, Events())
+        assert counts["failed"] == 0
+        return (counts["fences"], counts["letters"])
+
+    def go_on(self, seconds: float) -> None:
+        """Time passes: all rows grow older."""
+        self.now += seconds
+        with self.database.begin() as session:
+            for statement in SHIFT.split(";"):
+                session.execute(text(statement), {"by": timedelta(seconds=seconds), "service": self.service})
+
+    def view(self) -> list[list[Any]]:
+        """All that is committed: fences, rows, letters, audit, effects."""
+        with self.eyes.cursor() as cursor:
+            cursor.execute(VIEW, {"service": self.service})
+            found = cursor.fetchone()
+        assert found is not None
+        return [part or [] for part in found[0]]
+
+    @contextmanager
+    def wrong(self, plan: Plan | None) -> Iterator[None]:
+        """Let the next operation go wrong."""
+        Faulty.plan = plan
+        try:
+            yield
+        finally:
+            Faulty.plan = None
+
+
+def said_of(outcome: Outcome) -> Said:
+    """An outcome as the model says it."""
+    match outcome:
+        case Completed(_, attempt):
+            return ("completed", attempt)
+        case Duplicate():
+            return ("duplicate",)
+        case Stale(dead):
+            return ("stale", dead)
+        case Deferred(attempt, _, _, spends_try):
+            return ("deferred", attempt, spends_try)
+        case Dead(reason, attempts):
+            return ("dead", str(reason), attempts)
+    raise AssertionError(outcome)
