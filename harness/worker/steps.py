@@ -8,6 +8,7 @@ from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
 from harness.worker import check, quiet, relaying
+from harness.worker.transport import is_amqp, is_redis
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -31,7 +32,7 @@ def _configure(sender: Any, source: Any = None, **_: Any) -> None:
     if sender.conf.worker_consumer == DEFAULTS["worker_consumer"]:
         # One of the project's own is left to the check `consumer-class`.
         sender.conf.worker_consumer = CONSUMER
-    if str(sender.conf.broker_url or "").startswith(("redis", "rediss", "valkey")):
+    if is_redis(sender.conf):
         # kombu looks for unacknowledged messages every 10 reads and 60 s only: a redelivery took 90 s instead of 15.
         options = dict(sender.conf.broker_transport_options or {})
         options.setdefault("unacked_restore_interval", 5)
@@ -111,7 +112,7 @@ def _confirm(app: Any) -> None:
 
     Not in the parent, whose event loop would wait for each of its own events.
     """
-    if str(app.conf.broker_write_url or app.conf.broker_url or "").startswith(("amqp", "pyamqp")):
+    if is_amqp(app.conf):
         options = dict(app.conf.broker_transport_options or {})
         options.setdefault("confirm_publish", True)
         app.conf.broker_transport_options = options
