@@ -7,7 +7,8 @@ from celery import bootsteps, signals
 from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
-from harness.worker import check, quiet, relaying
+from harness.worker import check, due, quiet, relaying
+from harness.worker.settings import own_keys
 from harness.worker.transport import is_amqp, is_redis
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ def _configure(sender: Any, source: Any = None, **_: Any) -> None:
         options.setdefault("unacked_restore_interval", 5)
         options.setdefault("unacked_restore_throttle", 5)
         sender.conf.broker_transport_options = options
+        if "broker_channel_error_retry" not in own_keys(sender.conf):
+            # What the server refuses (READONLY in a fail-over, OOM) would end the worker: it connects again instead.
+            sender.conf.broker_channel_error_retry = True
 
 
 class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
@@ -105,6 +109,12 @@ def _forked(sender: Any = None, **_: Any) -> None:
     for harness in every():
         harness.forked()
         _confirm(harness.app)
+
+
+@signals.beat_init.connect  # type: ignore[untyped-decorator]
+def _beat(sender: Any = None, **_: Any) -> None:
+    """In beat, alone or inside of a worker, before its first look at the schedule."""
+    due.install(sender.app, sender.scheduler)
 
 
 def _confirm(app: Any) -> None:
