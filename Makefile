@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model bench docs docs-serve screenshots
+.PHONY: help setup demo test lint model bench failures docs docs-serve screenshots
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ screenshots: $(READY) ## The pictures of Flower in docs/images, written by the t
 
 bench: $(READY) ## What a job costs against plain Celery and a fence by hand; about five minutes
 	$(BIN)/python -m benchmarks
+
+failures: $(READY) ## Every way to lose a job, beside plain Celery, on both brokers; about ten minutes
+	$(BIN)/python -m tests.failures
 
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model

@@ -27,7 +27,8 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.loop = self._going_on(self.loop)
+        loop: Callable[..., Any] = vars(self)["loop"]
+        self.loop = self._going_on(loop)
 
     def _going_on(self, loop: Callable[..., Any]) -> Callable[..., Any]:
         """A channel that the broker closes while it consumes is a lost connection: Celery would end the worker.
