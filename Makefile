@@ -36,6 +36,9 @@ screenshots: $(READY) ## The pictures of Flower in docs/images, written by the t
 bench: $(READY) ## What a job costs against plain Celery and a fence by hand; about five minutes
 	$(BIN)/python -m benchmarks
 
+failures: $(READY) ## Every way to lose a job, beside plain Celery, on both brokers; about ten minutes
+	$(BIN)/python -m tests.failures
+
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model
 

@@ -54,8 +54,9 @@ class RabbitMQ(Service):
     name: ClassVar[str] = "rabbitmq"
     start_timeout: ClassVar[float] = 120.0
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = "") -> None:
         super().__init__(folder)
+        self.settings = settings
         self.http_port = 0
         self._epmd: subprocess.Popen[bytes] | None = None
 
@@ -108,6 +109,7 @@ class RabbitMQ(Service):
         config = self.folder / "rabbitmq.conf"
         config.touch(mode=0o600)
         config.write_text(_CONFIG.format(port=self.port, http_port=self.http_port, password=self.password))
+        (self.folder / "advanced.config").write_text(f"[{{rabbit, [{self.settings}]}}].\n")
         (self.folder / "plugins").write_text("[rabbitmq_management].\n")
         epmd_port = self._start_epmd(log)
         env = {
@@ -122,6 +124,7 @@ class RabbitMQ(Service):
             "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
             "RABBITMQ_CONFIG_FILE": str(config),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
             "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(self.folder / "logs"),

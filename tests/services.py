@@ -106,9 +106,9 @@ class Servers:
         """A started Redis-protocol broker for one test alone."""
         return self._start(lambda folder: Valkey(folder, fsync=False, databases=REDIS_DATABASES))
 
-    def own_rabbitmq(self) -> RabbitMQ:
-        """A started RabbitMQ for one test alone."""
-        return self._start(RabbitMQ)
+    def own_rabbitmq(self, settings: str = "") -> RabbitMQ:
+        """A started RabbitMQ for one test alone; `settings`: its application's environment, as Erlang terms."""
+        return self._start(lambda folder: RabbitMQ(folder, settings))
 
     def discard(self, service: Service) -> None:
         """End a server and remove its data."""

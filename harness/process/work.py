@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from harness.core.classify import classify
 from harness.core.errors import HarnessError, TransactionRefused
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Completed, Duplicate, Stale
@@ -28,6 +30,9 @@ from harness.store.guard import WorkSession
 from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
+
+#: disk_full, read_only_sql_transaction, and errors outside of PostgreSQL such as those of its disk.
+CANNOT_WRITE = ("53100", "25006", "58")
 
 Handler = Callable[[Session, Job], Any]
 #: Turns a handler's result into bytes, where someone may still ask for it; None for one that can't be kept.
@@ -184,11 +189,27 @@ def _call(session: WorkSession, connection: Connection, handler: Handler, job: J
         _still_open(raw)
         return result
     except BaseException as error:
+        if not raw.closed and (refusal := _refusal(error, raw)) is not None:
+            raise Failed(refusal) from error
         if raw.closed or _is_away(error, raw):
             raise LostAtWork(f"the database went away in the handler ({type(error).__name__})") from error
         raise Failed(error) from error
     finally:
         raw.at_work = False
+
+
+def _refusal(error: BaseException, raw: Any) -> Failure | BaseException | None:
+    """PostgreSQL answers, but can't write, or has not enough of something: no crash. None where it is nothing like it.
+
+    A disk that is full, or a server that became a standby, is no fault of the job, which waits without spending a try.
+    What is out of memory, or beyond a configured limit, may well be its own: a failed try.
+    """
+    if not _is_away(error, raw):
+        return None
+    code = sqlstate(_root(error))
+    if code.startswith(CANNOT_WRITE):
+        return replace(classify(error), kind=Kind.not_ready, delay=None)
+    return error if code.startswith("53") else None
 
 
 def _is_away(error: BaseException, raw: Any) -> bool:

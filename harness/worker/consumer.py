@@ -14,6 +14,7 @@ from harness.worker import monitor
 from harness.worker.clients import keep_client
 from harness.worker.envelope import take_anything
 from harness.worker.exact import keep_bytes
+from harness.worker.popped import keep_popped
 from harness.worker.properties import take_any_properties
 from harness.worker.recorder import Recorder
 from harness.worker.trace import Reply
@@ -25,11 +26,33 @@ log = logging.getLogger("harness")
 class Consumer(CeleryConsumer):  # type: ignore[misc]
     """Celery's consumer; installed through `worker_consumer`."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        loop: Callable[..., Any] = vars(self)["loop"]
+        self.loop = self._going_on(loop)
+
+    def _going_on(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+        """A channel that the broker closes while it consumes is a lost connection: Celery would end the worker.
+
+        RabbitMQ does so when a job takes longer than its consumer time-out, 30 minutes by default.
+        """
+
+        def going_on(*args: Any) -> Any:
+            try:
+                return loop(*args)
+            except self.connection_errors:
+                raise
+            except self.channel_errors as error:
+                raise ConnectionResetError(f"the broker closed the channel or refused a command: {error}") from error
+
+        return going_on
+
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         keep_bytes(self.task_consumer.channel)
         take_anything(self.task_consumer.channel)
         keep_client(self.task_consumer.channel)
         take_any_properties()
+        keep_popped(self.task_consumer.channel)
         handle = super().create_task_handler(*args, **kwargs)
         passing = self.connection_errors + self.channel_errors
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from celery import Celery
-from kombu.compression import decompress
 from kombu.serialization import loads, prepare_accept_content
 
 from harness.core.message import Message
+from harness.worker.unpack import unpack
 
 
 def arguments_of(app: Celery, message: Message) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -26,7 +26,7 @@ def payload_of(message: Message, accept: Any) -> Any:
     """
     body: Any = message.body
     if compression := message.headers.get("compression"):
-        body = decompress(body, compression)
+        body = unpack(body, compression)
     body = in_its_encoding(body, message.content_encoding)
     return loads(body, message.content_type, message.content_encoding, accept=accept)
 

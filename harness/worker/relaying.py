@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.relay import Relay
 from harness.worker.publisher import Publisher
+from harness.worker.transport import is_redis
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -32,7 +33,7 @@ def relay_of(harness: "Harness") -> Relay:
         longest_lease=settings.lease_longest,
         poll=settings.relay_poll,
         # kombu's Redis transport serves priority 0 first, RabbitMQ the highest.
-        highest_first=not str(harness.app.conf.broker_url or "").startswith(("redis", "rediss", "valkey")),
+        highest_first=not is_redis(harness.app.conf),
     )
 
 

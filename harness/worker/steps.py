@@ -7,7 +7,9 @@ from celery import bootsteps, signals
 from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
-from harness.worker import check, quiet, relaying
+from harness.worker import check, due, quiet, relaying
+from harness.worker.settings import own_keys
+from harness.worker.transport import is_amqp, is_redis
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -31,7 +33,7 @@ def _configure(sender: Any, source: Any = None, **_: Any) -> None:
     if sender.conf.worker_consumer == DEFAULTS["worker_consumer"]:
         # One of the project's own is left to the check `consumer-class`.
         sender.conf.worker_consumer = CONSUMER
-    if str(sender.conf.broker_url or "").startswith(("redis", "rediss", "valkey")):
+    if is_redis(sender.conf):
         # kombu looks for unacknowledged messages every 10 reads and 60 s only: a redelivery took 90 s instead of 15.
         options = dict(sender.conf.broker_transport_options or {})
         options.setdefault("unacked_restore_interval", 5)
@@ -40,6 +42,9 @@ def _configure(sender: Any, source: Any = None, **_: Any) -> None:
         # jobs of a dead worker meanwhile. A look takes milliseconds, and two at once put no message back twice.
         options.setdefault("unacked_mutex_expire", 10)
         sender.conf.broker_transport_options = options
+        if "broker_channel_error_retry" not in own_keys(sender.conf):
+            # What the server refuses (READONLY in a fail-over, OOM) would end the worker: it connects again instead.
+            sender.conf.broker_channel_error_retry = True
 
 
 class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
@@ -109,12 +114,18 @@ def _forked(sender: Any = None, **_: Any) -> None:
         _confirm(harness.app)
 
 
+@signals.beat_init.connect  # type: ignore[untyped-decorator]
+def _beat(sender: Any = None, **_: Any) -> None:
+    """In beat, alone or inside of a worker, before its first look at the schedule."""
+    due.install(sender.app, sender.scheduler)
+
+
 def _confirm(app: Any) -> None:
     """Without it a message that RabbitMQ never got counts as sent, and what comes after a job would be lost.
 
     Not in the parent, whose event loop would wait for each of its own events.
     """
-    if str(app.conf.broker_write_url or app.conf.broker_url or "").startswith(("amqp", "pyamqp")):
+    if is_amqp(app.conf):
         options = dict(app.conf.broker_transport_options or {})
         options.setdefault("confirm_publish", True)
         app.conf.broker_transport_options = options

@@ -21,6 +21,7 @@ from harness.process.spec import JobSpec
 from harness.store.guard import WorkSession
 from harness.worker import eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
 from harness.worker.correlation import CURRENT as _correlation
+from harness.worker.due import take_id
 from harness.worker.harness import Harness
 from harness.worker.trace import Delivery
 from harness.worker.wire import CORRELATION, SENT_AT
@@ -108,12 +109,15 @@ class JobTask(Task):  # type: ignore[misc]
         return super().__call__(*args, **kwargs)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
-        """Send the job. Its id is a UUIDv7 unless `task_id` names a natural one, such as the order's."""
+        """Send the job. Its id is a UUIDv7 unless `task_id` names a natural one, such as the order's.
+
+        Beat sends it under the name of its entry and the time that it was due.
+        """
         if not self.is_job:
             return super().apply_async(args, kwargs, task_id, **options)
         self._warn_of_dual_write()
         headers = self.job_headers(options.pop("headers", None))
-        return super().apply_async(args, kwargs, task_id or uuid7(), headers=headers, **options)
+        return super().apply_async(args, kwargs, task_id or take_id() or uuid7(), headers=headers, **options)
 
     @staticmethod
     def job_headers(headers: Mapping[str, Any] | None) -> dict[str, Any]:

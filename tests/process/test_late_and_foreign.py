@@ -70,6 +70,39 @@ def test_another_databases_outage_is_a_failed_try(run: Run) -> None:
     assert outcome.failure.error_type.endswith("OperationalError")
 
 
+def raising(code: str) -> Any:
+    def call(args: Any, kwargs: Any, session: Session, job: Any) -> None:
+        session.execute(text(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$"))
+
+    return call
+
+
+@pytest.mark.parametrize("code", ["53100", "25006", "58030"])
+def test_a_database_that_can_not_write_spends_neither_try_nor_delivery(
+    code: str, run: Run, db: Database, store: Store
+) -> None:
+    copy = Copy(ARRIVAL)
+    for _ in range(2 * LIMITS.max_deliveries):
+        outcome = run(copy, raising(code))
+        assert isinstance(outcome, Deferred)
+        assert not outcome.spends_try
+        assert outcome.delay > 0
+        with db.begin() as session:
+            row = store.inbox.find(session, copy.key)
+        assert row is not None
+        assert (row.attempts, row.deliveries) == (0, 0)
+        assert row.failures[-1]["message"].startswith("(psycopg2.errors")
+        copy = Copy(ARRIVAL, generation=row.generation, dispatches=1)
+    assert isinstance(run(copy), Completed)
+
+
+@pytest.mark.parametrize("code", ["53200", "53400"])
+def test_a_job_that_takes_too_much_of_the_server_has_failed(code: str, run: Run) -> None:
+    outcome = run(Copy(ARRIVAL), raising(code))
+    assert isinstance(outcome, Deferred)
+    assert outcome.spends_try
+
+
 def test_a_handler_that_ends_the_transaction_leaves_no_half_done_work(db: Database, run: Run) -> None:
     def call(args: Any, kwargs: Any, session: Session, job: Any) -> None:
         session.execute(text("CREATE TABLE half (n int)"))

@@ -71,6 +71,8 @@ class State:
 class Worker:
     """`celery worker` of `tests.worker.app`, with its relay, in a process group of its own."""
 
+    app = "tests.worker.app"
+
     def __init__(self, broker: str, database: str, log: Path, *, concurrency: int = 2, **settings: Any) -> None:
         self.service = settings.pop("service", "tests")
         self.options = settings.pop("options", [])
@@ -101,7 +103,7 @@ class Worker:
             "-m",
             "celery",
             "-A",
-            "tests.worker.app",
+            self.app,
             "worker",
             "-l",
             "INFO",
