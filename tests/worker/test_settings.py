@@ -92,7 +92,7 @@ def test_a_worker_refuses_to_start(tmp_path: Path) -> None:
         "def slow(): ...\n"
     )
     command = [sys.executable, "-m", "celery", "-A", "shop", "worker", "-P", "solo"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode != 0
     assert "Raise harness_processed_ttl" in ended.stderr + ended.stdout
 
