@@ -26,12 +26,13 @@ def multi(place: Place) -> None:
         timeout=120,
         stdout=subprocess.DEVNULL,
     )
-    until(pid.exists, 30, "celery multi has started it")
-    place.extra["pid"] = int(pid.read_text())
+    until(pid.exists, 60, "celery multi has started it")
 
 
 def end_multi(place: Place) -> None:
-    number = place.extra["pid"]
+    pid = place.folder / "multi.pid"
+    until(pid.exists, 30, "celery multi has started it")
+    number = int(pid.read_text())
     os.kill(number, signal.SIGTERM)
     until(lambda: not os.path.exists(f"/proc/{number}"), 30, "it has ended")
 
