@@ -27,6 +27,10 @@ from sqlalchemy.orm import Session
 from harness import Harness, Job, Policy, backoff
 from harness.store.database import with_driver
 
+if sys.platform == "linux":
+    # PR_SET_PDEATHSIG: a run that is cut off leaves no worker behind.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
 HARNESS = os.environ["FAILURES_SIDE"] == "harness"
 SETTINGS = json.loads(os.environ.get("FAILURES_SETTINGS", "{}"))
 URL: Any = SETTINGS.pop("broker_url", os.environ["BROKER_URL"])

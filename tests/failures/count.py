@@ -10,7 +10,7 @@ from tests.failures.case import Case
 from tests.failures.place import Place
 
 #: Plain Celery is given up when nothing has happened for so long, and after so many seconds at all.
-QUIET, LONGEST = 2.5, 12.0
+QUIET, LONGEST = 4.0, 15.0
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class FailingWorker(Worker):
     """`celery worker` of tests.failures.app."""
 
     app = "tests.failures.app"
+    #: Seconds; several start at once.
+    patience = 150
 
 
 class Place:
@@ -201,7 +203,7 @@ class Place:
         app = self._client()
         made = Harness(app, service="failures", database_url=self.database)
 
-        @made.job(name=one.task)
+        @made.job(name=one.task, shared=False)
         def job(points: int = 1, pause: float = 0.0) -> None:
             """The worker has the handler."""
 

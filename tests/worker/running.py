@@ -72,6 +72,7 @@ class Worker:
     """`celery worker` of `tests.worker.app`, with its relay, in a process group of its own."""
 
     app = "tests.worker.app"
+    patience = 60.0
 
     def __init__(self, broker: str, database: str, log: Path, *, concurrency: int = 2, **settings: Any) -> None:
         self.service = settings.pop("service", "tests")
@@ -91,8 +92,16 @@ class Worker:
     def start(self, seconds: float = 60.0) -> "Worker":
         """Start it and wait until it consumes."""
         process = self.launch()
+<<<<<<< HEAD
         ready = f"worker ready, see {self.log}"
         until(lambda: self.has_logged(" ready.") or process.poll() is not None, seconds, ready)
+=======
+        until(
+            lambda: self.has_logged(" ready.") or process.poll() is not None,
+            self.patience,
+            f"worker ready, see {self.log}",
+        )
+>>>>>>> w-failures
         assert process.poll() is None, self.text()[-3000:]
         return self
 
