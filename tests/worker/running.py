@@ -92,16 +92,9 @@ class Worker:
     def start(self, seconds: float = 60.0) -> "Worker":
         """Start it and wait until it consumes."""
         process = self.launch()
-<<<<<<< HEAD
         ready = f"worker ready, see {self.log}"
-        until(lambda: self.has_logged(" ready.") or process.poll() is not None, seconds, ready)
-=======
-        until(
-            lambda: self.has_logged(" ready.") or process.poll() is not None,
-            self.patience,
-            f"worker ready, see {self.log}",
-        )
->>>>>>> w-failures
+        patience = max(seconds, self.patience)
+        until(lambda: self.has_logged(" ready.") or process.poll() is not None, patience, ready)
         assert process.poll() is None, self.text()[-3000:]
         return self
 
