@@ -30,9 +30,9 @@ worker_cancel_long_running_tasks_on_connection_loss = False
 broker_connection_retry_on_startup = True
 
 if os.environ.get("CELERY_BROKER_URL", "").startswith(("redis", "valkey")):
-    # A Redis-protocol broker delivers a message again when it has not been acknowledged for so long (seconds). So
-    # long do the jobs of a worker that was killed wait for another one, and up to a quarter of a minute more: the
-    # harness has kombu look that often, and lets nobody who is killed over it keep the others from looking. Let it be
+    # A Redis-protocol broker delivers a message again when it has not been acknowledged for so long (seconds). So long
+    # do the jobs of a worker that was killed wait for another one, and up to a quarter of a minute more: the harness
+    # has kombu look that often, and a worker that is killed over it does not keep the others from looking. Let it be
     # longer than the hard time limit: a copy of a job that still runs does no harm, for it meets the fence, but it
     # keeps a process busy.
     broker_transport_options = {"visibility_timeout": 600}

@@ -24,7 +24,10 @@ FULL JOIN (SELECT job_id FROM orders) o USING (job_id)
 
 @dataclass
 class Verdict:
-    """What a soak has found; each list names jobs with what was seen of them."""
+    """What a soak has found; each list names jobs with what was seen of them.
+
+    `jobs` are those that were taken, for certain or perhaps; what was refused or rolled back is checked as well.
+    """
 
     jobs: int = 0
     lost: list[str] = field(default_factory=list)
@@ -53,7 +56,8 @@ def unsettled(history: History, state: State) -> list[str]:
 def check(history: History, state: State) -> Verdict:
     """Hold the history against the tables, at rest."""
     rows = {row.job_id: row for row in state.sql(ALL)}
-    verdict = Verdict(jobs=len(history.entries))
+    taken = [entry for entry in history.entries.values() if entry.answer is not Answer.refused]
+    verdict = Verdict(jobs=len(taken))
     for entry in history.entries.values():
         _judge(entry, rows, verdict)
     for job in rows.keys() - history.entries.keys():
@@ -69,7 +73,7 @@ def _judge(entry: Entry, rows: dict[str, Any], verdict: Verdict) -> None:
             verdict.stuck.append(said)
         elif _must_be(entry, rows):
             verdict.lost.append(said)
-        verdict.ends["nothing"] += 1
+        verdict.ends[f"nothing, was {entry.answer}"] += 1
         return
     if not _may_be(entry, row):
         verdict.doubled.append(f"{said}; it was rolled back, or never sent")

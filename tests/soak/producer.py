@@ -92,6 +92,7 @@ class Producer:
                 self._producer = self.app.amqp.Producer(self._connection, auto_declare=False)
         except Exception:
             self._disconnect()
+            time.sleep(1.0)  # while nobody takes a job there is little to be learnt from more of them
             return Answer.refused
         try:
             send(self._producer)

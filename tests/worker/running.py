@@ -72,7 +72,7 @@ class Worker:
     """`celery worker` of `tests.worker.app`, with its relay, in a process group of its own."""
 
     app = "tests.worker.app"
-    patience = 60.0
+    patience = 120.0
 
     def __init__(self, broker: str, database: str, log: Path, *, concurrency: int = 2, **settings: Any) -> None:
         self.service = settings.pop("service", "tests")
@@ -89,7 +89,7 @@ class Worker:
         self.concurrency, self.log = concurrency, log
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, seconds: float = 60.0) -> "Worker":
+    def start(self, seconds: float = 0.0) -> "Worker":
         """Start it and wait until it consumes."""
         process = self.launch()
         ready = f"worker ready, see {self.log}"
