@@ -147,11 +147,11 @@ def _refuse_late(session: Session, copy: Copy, row: InboxRow | None, limits: Lim
     """Expired and too old, by the database's clock; asked only where the message gives cause to."""
     if copy.expires is not None and session.scalar(select(func.now() >= literal(copy.expires))):
         raise Failed(Failure(Kind.expired, "Expired", f"expired at {copy.expires.isoformat()} before it could run"))
-    if copy.sent_at is None or (row is not None and row.generation != 0):
-        return
+    if copy.sent_at is None or (row is not None and row.letter_id is not None):
+        return  # a replay is a person's word
     age = timedelta(seconds=limits.too_old)
     if row is not None:
-        # Put in from a late copy: its fence may have been pruned before that.
+        # Put in from a late copy, whatever came of that one: its fence may have been pruned before that.
         late = row.created_at - copy.sent_at > age
     else:
         late = datetime.now(UTC) - copy.sent_at > age / 2 and bool(session.scalar(_older(copy.sent_at, age)))

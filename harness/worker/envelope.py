@@ -53,8 +53,10 @@ def _is_readable(item: bytes | str) -> bool:
             where["routing_key"],
         )
         kind, encoding = envelope.get("content-type"), envelope.get("content-encoding")
-        if properties.get("body_encoding") == "base64":
+        if (packed := properties.get("body_encoding")) == "base64":
             base64.b64decode(body, validate=True)
+        elif packed not in (None, ""):
+            return False
         return (
             type(body) is type(tag) is type(exchange) is type(key) is str
             and (kind is None or type(kind) is str)

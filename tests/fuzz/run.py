@@ -52,7 +52,12 @@ class Run:
             harness_outage_hold=3.0,
             result_backend_always_retry=False,
             environment={"CANVAS": "1"},
-        ).start()
+        )
+        try:
+            self.worker.start()
+        except BaseException:
+            self.close()
+            raise
         assert self.worker.process is not None
         self.parent = psutil.Process(self.worker.process.pid)
         self.sent: list[Item] = []

@@ -409,7 +409,7 @@ class Laws:
     def refuse_late(self, sent: Sent, row: Row | None) -> None:
         if sent.expires is not None and self.world.now >= sent.expires:
             raise Failed("expired")
-        if row is not None and row.generation != 0:
+        if row is not None and row.letter is not None:
             return
         if (row.created if row else self.world.now) - sent.sent_at > LIMITS.too_old:
             raise Failed("too_old")

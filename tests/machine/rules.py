@@ -38,6 +38,7 @@ class Machine(RuleBasedStateMachine):
     url: ClassVar[str]
     steps: ClassVar[int] = 0
     seen: ClassVar[Counter[str]] = Counter()
+    found: ClassVar[list[str]] = []
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +85,8 @@ class Machine(RuleBasedStateMachine):
                 self.known.learn(world, view)
                 return said
             differences.append("\n  ".join(wrong))
-        raise AssertionError("the laws do not allow this:\n  " + "\n or\n  ".join(dict.fromkeys(differences)))
+        self.found.append("the laws do not allow this:\n  " + "\n or\n  ".join(dict.fromkeys(differences)))
+        raise AssertionError(self.found[-1])
 
     def without_fault(self, law: Law) -> tuple[World, Said]:
         after = self.world.copy()
@@ -313,6 +315,7 @@ class Machine(RuleBasedStateMachine):
     def promises(self) -> None:
         at_broker = {sent.job_id for sent in self.broker}
         wrong = broken(self.view, self.jobs, at_broker, self.pruned)
+        self.found.extend(wrong)
         assert not wrong, "\n".join(wrong)
 
     def comes_to_rest(self) -> None:

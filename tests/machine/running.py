@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.machine.place import schema
@@ -17,7 +18,7 @@ def run(url: str, examples: int, steps: int, *, shrink: bool = True, of_seed: in
     schema(url)
 
     class Counted(Machine):
-        steps, seen = 0, Counter()
+        steps, seen, found = 0, Counter(), []
 
     Counted.url = url
     chosen = settings(
@@ -32,5 +33,10 @@ def run(url: str, examples: int, steps: int, *, shrink: bool = True, of_seed: in
     )
     # Hypothesis reads a seed from the test, which here is the machine's class.
     machine = Counted if of_seed is None else seed(of_seed)(Counted)
-    run_state_machine_as_test(machine, settings=chosen)
+    try:
+        run_state_machine_as_test(machine, settings=chosen)
+    except Flaky:
+        # What was found once is found, also where a second run of the same steps goes another way.
+        assert not Counted.found, Counted.found[0]
+        raise
     return Counted

@@ -317,6 +317,7 @@ def test_what_is_no_message_at_all(place: Place) -> None:
         "headers a text": envelope(headers="task"),
         "a type that nobody knows": envelope(headers={"x": {"__type__": "order", "__value__": 1}}),
         "body no base64": envelope(body="***"),
+        "packed nobody knows how": envelope(properties={"body_encoding": "base32"}),
         "body a number": envelope(body=17),
         "no body": envelope(body=...),
         "content type a list": envelope(**{"content-type": ["a"]}),
