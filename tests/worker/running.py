@@ -94,7 +94,11 @@ class Worker:
         process = self.launch()
         ready = f"worker ready, see {self.log}"
         patience = max(seconds, self.patience)
-        until(lambda: self.has_logged(" ready.") or process.poll() is not None, patience, ready)
+        try:
+            until(lambda: self.has_logged(" ready.") or process.poll() is not None, patience, ready)
+        except AssertionError:
+            self.kill()
+            raise
         assert process.poll() is None, self.text()[-3000:]
         return self
 
