@@ -19,6 +19,8 @@ from tests.soak.producer import Producer
 
 #: Seconds without one more job's end, when all is well again, after which what is left is stuck; and the longest wait.
 QUIET, LONGEST = 90.0, 900.0
+#: Seconds without anything on its way before all is at rest: RabbitMQ counts what is unacknowledged once a second.
+AT_REST = 3.0
 
 
 @dataclass
@@ -83,9 +85,14 @@ def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None
     """Wait until nothing is on its way; what is not at rest by then is stuck, and found by the check."""
     began = progress = time.monotonic()
     said, fewest = 0.0, len(history.entries) + 1
-    while (open_ := unsettled(history, place.state)) or place.broker.left("jobs"):
-        place.revive()
+    rests: float | None = None
+    while True:
         now = time.monotonic()
+        open_ = unsettled(history, place.state)
+        rests = None if open_ or place.broker.left("jobs") else rests or now
+        if rests is not None and now - rests > AT_REST:
+            return
+        place.revive()
         if len(open_) < fewest:
             fewest, progress = len(open_), now
         if now - progress > QUIET or now - began > LONGEST:

@@ -138,6 +138,8 @@ class Lane:
 
     def stop(self) -> None:
         """Stop in good order. Violated where something is left at the broker or in the inbox."""
+        time.sleep(3)  # RabbitMQ counts what is unacknowledged once a second
+        self.until(self.quiet, 45, "the last message is acknowledged")
         self.worker.stop()
         left = self.broker.left(self.name)
         rows = self.state.sql("SELECT job_id FROM core.inbox WHERE service = :name", name=self.name)
