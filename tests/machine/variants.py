@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, text
 
-from harness.core.outcome import Completed
-from harness.process import work
 from harness.process.copy import Copy
 from harness.process.verdict import NotOurs
-from harness.store.database import DatabaseAway
 from harness.store.dead_letters import DeadLetters
 from harness.store.inbox import Inbox
 from harness.store.processed_jobs import Fence
@@ -56,20 +53,6 @@ def a_retry_keeps_its_generation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Inbox, "defer", defer)
 
 
-def a_lost_answer_to_commit_is_a_yes(patch: pytest.MonkeyPatch) -> None:
-    usual = work._once
-
-    def once(*args: Any) -> Any:
-        try:
-            return usual(*args)
-        except DatabaseAway as away:
-            if "COMMIT" in str(away):
-                return Completed(None, 1)
-            raise
-
-    patch.setattr(work, "_once", once)
-
-
 def a_producers_copy_takes_a_waiting_fence(patch: pytest.MonkeyPatch) -> None:
     fence = Store.of("core").fence
     patch.setitem(fence._sql, False, fence._sql[True])
@@ -108,7 +91,6 @@ VARIANTS: tuple[Break, ...] = (
     verdict_without_the_fence,
     prune_without_a_look_at_the_inbox,
     a_retry_keeps_its_generation,
-    a_lost_answer_to_commit_is_a_yes,
     a_producers_copy_takes_a_waiting_fence,
     a_relays_copy_takes_any_fence,
     deliveries_are_not_counted,
