@@ -1,6 +1,6 @@
 """Enqueue: the SQL function for other languages, and the index by which the relay finds what is urgent.
 
-Locks: inbox SHARE, which holds off its writers while CREATE INDEX reads it (about a second for a million rows).
+Locks: inbox SHARE, which holds off its writers while CREATE INDEX reads it (two seconds for a million rows, measured).
 
 Releases before this one work with it unchanged.
 """
