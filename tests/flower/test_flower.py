@@ -70,6 +70,9 @@ def test_each_job_has_its_state_its_error_and_its_id(site: Site, browser: Browse
     seen = {}
     for story, (state, error) in SHOWN.items():
         site.await_state(story, state)
+        if story == "succeeded":
+            # The producer's event may come after those of the worker.
+            until(lambda story=story: site.told(story).get("sent"), 60, "the event of the producer")
         page.goto(f"{site.url}/task/{site.ids[story]}")
         says = seen[story] = shown(page)
         assert (says["UUID"], says["Status"]) == (site.ids[story], state), story

@@ -49,9 +49,11 @@ def test_chords_and_results(
 
     desk.arm("before_store", "process", alone)
     assert s("step", 41, task_id=alone).apply_async().get(timeout=60) == 42
-    for number in (2, 3):  # the first duplicate was the record of the child's death
+    for _ in range(2):
+        # Not counted from 0: the record of the child's death, and a copy of a slow broker, are duplicates too.
+        before = worker.text().count(f"duplicate job_id={alone}")
         s("step", 41, task_id=alone).apply_async()
-        until(lambda number=number: worker.text().count(f"duplicate job_id={alone}") == number, 30, "a duplicate")
+        until(lambda n=before: worker.text().count(f"duplicate job_id={alone}") > n, 60, "a duplicate")
     until(lambda: desk.app.AsyncResult(alone).state == "SUCCESS", 20, "not STARTED for ever")
     assert desk.app.AsyncResult(alone).get(timeout=5) == 42
 

@@ -57,10 +57,10 @@ def test_only_a_job_that_beat_sends_and_only_the_first(database: str) -> None:
     harness = Harness(app, database_url=database)
     sent: dict[str, list[str]] = {"job": [], "plain": [], "own": []}
 
-    @harness.job(name="job")
+    @harness.job(name="job", shared=False)
     def job() -> None: ...
 
-    @app.task(name="plain")
+    @app.task(name="plain", shared=False)
     def plain() -> None: ...
 
     app.conf.beat_schedule = {
