@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from harness.store.inbox import Arrival
+from harness.store.inbox import Arrival, InboxRow
 from harness.store.processed_jobs import Key
 
 
@@ -13,7 +13,8 @@ class Copy:
 
     `generation` is None for a copy that a producer sent, else the number of the inbox row that the relay sent. `eta`,
     `expires` and `sent_at` are what the message says. `revoked` is why the parent wants it not to run, or None. With
-    `goes_on` something comes after the job: its inbox row outlives the work, until `settle_alone` removes it.
+    `goes_on` something comes after the job: its inbox row outlives the work, until `settle_alone` removes it. `ordered`
+    is the ordering key of a row that has a place in its order.
     """
 
     arrival: Arrival
@@ -26,6 +27,7 @@ class Copy:
     revoked: str | None = None
     worker: str = ""
     goes_on: bool = False
+    ordered: str | None = None
 
     @property
     def key(self) -> Key:
@@ -46,11 +48,17 @@ class Copy:
 
     def plain(self, consumer: str) -> "Copy":
         """The same delivery as a producer's, for its marks have proved false."""
-        return replace(self, generation=None, dispatches=0, arrival=replace(self.arrival, consumer=consumer))
+        arrival = replace(self.arrival, consumer=consumer)
+        return replace(self, generation=None, dispatches=0, ordered=None, arrival=arrival)
 
     def to_be_counted(self) -> "Copy":
         """The same delivery after it lost its connection in the handler: it may be what killed it."""
         return replace(self, redelivered=True)
+
+
+def row_arrival(copy: Copy, row: InboxRow) -> Arrival:
+    """The job as it was put in: the row has what was sent first, the relay's copy has headers of its own."""
+    return replace(copy.arrival, message=row.message, ordering_key=row.ordering_key, sequence=row.sequence, xid=row.xid)
 
 
 @dataclass(frozen=True, slots=True)

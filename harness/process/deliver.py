@@ -19,6 +19,8 @@ from harness.core.reason import Reason
 from harness.process.busy import is_lock_timeout, stand_aside
 from harness.process.copy import Copy, Job
 from harness.process.count import count
+from harness.process.order import OutOfTurn, pass_on
+from harness.process.order import stand_aside as stand_out_of_turn
 from harness.process.rekey import rekey
 from harness.process.settle import NotRelayed, settle_alone
 from harness.process.spec import JobSpec, Limits
@@ -54,7 +56,10 @@ def deliver(
     not be acknowledged. Lets an exception for which `interrupts` is true pass, likewise.
     """
     delivery = _Delivery(database, store, copy, spec, args, kwargs, call, limits, keep, interrupts)
-    return _holding(limits, delivery.step)
+    outcome = _holding(limits, delivery.step)
+    if copy.ordered is not None:
+        pass_on(database, store, copy)
+    return outcome
 
 
 def record(
@@ -65,8 +70,13 @@ def record(
     policy: Policy,
     limits: Limits,
     payload: Any = None,
+    *,
+    blocks: bool = False,
 ) -> Outcome:
-    """Give the verdict on a copy whose child died or that no handler can run. Raises Unrecorded as `deliver` does."""
+    """Give the verdict on a copy whose child died or that no handler can run. Raises Unrecorded as `deliver` does.
+
+    `blocks`: where the job is dead, its ordering key waits for a person.
+    """
 
     def step() -> Outcome:
         current = copy
@@ -76,7 +86,7 @@ def record(
                 if isinstance(counted, (Duplicate, Stale)):
                     return counted
                 current, _ = counted
-            return verdict(database, store, current, failure, policy, limits, payload=payload)
+            return verdict(database, store, current, failure, policy, limits, payload=payload, blocks=blocks)
         except NotRelayed:
             plain = current.plain(current.key.consumer)
             return verdict(database, store, plain, failure, policy, limits, payload=payload)
@@ -85,7 +95,10 @@ def record(
                 raise
             return stand_aside(database, store, current, limits)
 
-    return _holding(limits, step)
+    outcome = _holding(limits, step)
+    if copy.ordered is not None:
+        pass_on(database, store, copy)
+    return outcome
 
 
 def _holding(limits: Limits, step: Callable[[], Outcome]) -> Outcome:
@@ -152,6 +165,8 @@ class _Delivery:
         except NotRelayed:
             self.copy = self.copy.plain(self.spec.consumer)
             return self.step()
+        except OutOfTurn as error:
+            return stand_out_of_turn(self.database, self.store, self.copy, self.limits, error.taken)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -212,6 +227,7 @@ class _Delivery:
             self.limits,
             final=final,
             payload=payload,
+            blocks=self.spec.on_dead == "block",
         )
 
     def _wait_for(self, eta: datetime) -> Outcome | None:

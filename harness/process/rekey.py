@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Deferred, Duplicate, Stale
-from harness.process.copy import Copy
+from harness.process.copy import Copy, row_arrival
 from harness.process.settle import settle
 from harness.process.spec import Limits
 from harness.store.database import Database
@@ -24,7 +24,7 @@ def rekey(database: Database, store: Store, copy: Copy, consumer: str, limits: L
             store.fence.forget(session, copy.key)
         if row.letter_id is not None:
             store.letters.rekey(session, row.letter_id, consumer)
-        arrival = replace(copy.arrival, consumer=consumer, message=row.message)
+        arrival = replace(row_arrival(copy, row), consumer=consumer)
         added = store.inbox.add(session, arrival, attempts=row.attempts, failures=row.failures, letter_id=row.letter_id)
         if not added and row.letter_id is not None:
             store.inbox.name_letter(session, Key(arrival.job_id, consumer), row.letter_id)

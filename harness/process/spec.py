@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
@@ -12,6 +12,8 @@ from harness.core.signature import Signature
 
 #: Decides whether a dead letter may be replayed by beat: `(session, arguments) -> bool`.
 Gate = Callable[[Session, Mapping[str, Any]], bool]
+#: What becomes of an ordering key whose job is dead: the next one runs, or all wait until the letter is closed.
+OnDead = Literal["go_on", "block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job: `consumer` is the fence's second key and stays the same when the task is renamed."""
+    """One job: `consumer` is the fence's second key and stays the same when the task is renamed.
+
+    `max_in_flight`: so many of its inbox rows may be with the broker or at work at once; None for the setting's.
+    """
 
     service: str
     task: str
@@ -45,6 +50,8 @@ class JobSpec:
     can_replay: Gate | None = None
     max_replays: int = 3
     max_age: float = 7 * 86_400.0
+    on_dead: OnDead = "go_on"
+    max_in_flight: int | None = None
 
     def policy_for(self, queue: str) -> Policy:
         """A queue's policy wins over the job's, for it is the more special wish of the operator."""

@@ -1,6 +1,5 @@
 """What a failure leads to: a deferral or a dead letter, decided behind the fence."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +10,7 @@ from harness.core.outcome import Dead, Deferred, Duplicate, Stale
 from harness.core.policy import GiveUp, Policy, Retry, decide
 from harness.core.reason import Reason
 from harness.core.view import jsonable
-from harness.process.copy import Copy
+from harness.process.copy import Copy, row_arrival
 from harness.process.settle import settle_alone
 from harness.process.spec import Limits
 from harness.store.database import Database, seconds_until
@@ -37,16 +36,17 @@ def verdict(
     *,
     final: Reason | None = None,
     payload: Any = None,
+    blocks: bool = False,
 ) -> Deferred | Dead | Duplicate | Stale:
     """Record what becomes of the job after `failure`, in one transaction, fence first.
 
-    With `final` it is dead for that reason, whatever the policy says. Where another copy has decided, the verdict is
-    void and the copy is a duplicate or stale.
+    With `final` it is dead for that reason, whatever the policy says; with `blocks` its ordering key then waits for a
+    person. Where another copy has decided, the verdict is void and the copy is a duplicate or stale.
     """
     try:
         with database.begin() as session:
             row = own(session, store, copy, limits)
-            return _record(session, store, copy, row, failure, policy, final, payload)
+            return _record(session, store, copy, row, failure, policy, final, payload, blocks)
     except NotOurs:
         return settle_alone(database, store, copy, limits)
 
@@ -80,6 +80,7 @@ def _record(
     policy: Policy,
     final: Reason | None,
     payload: Any,
+    blocks: bool,
 ) -> Deferred | Dead:
     attempt = (row.attempts if row else 0) + 1
     entry = failure.to_dict() | {
@@ -99,14 +100,15 @@ def _record(
             store.inbox.remove(session, copy.key)
             letter_id = store.letters.write(
                 session,
-                # The row has what was sent first; the relay's copy has headers of its own.
-                replace(copy.arrival, message=row.message) if row else copy.arrival,
+                row_arrival(copy, row) if row else copy.arrival,
                 reason=reason,
                 attempts=attempt,
                 deliveries=row.deliveries if row else 1,
                 failures=failures,
                 payload=jsonable(payload),
             )
+            if row is not None and row.place is not None:
+                store.order.keep_place(session, letter_id, row.place, blocks=blocks)
             store.audit.write(
                 session,
                 service=copy.arrival.service,

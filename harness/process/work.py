@@ -23,6 +23,7 @@ from harness.core.failure import Failure, Kind
 from harness.core.outcome import Completed, Duplicate, Stale
 from harness.process.busy import is_lock_timeout
 from harness.process.copy import Copy, Job
+from harness.process.order import take_turn
 from harness.process.settle import settle
 from harness.process.spec import Limits
 from harness.store.database import AT_ONCE, Database, DatabaseAway, means_away, sqlstate
@@ -134,6 +135,8 @@ def _take(session: Session, store: Store, copy: Copy, limits: Limits) -> tuple[b
         return taken, None
     # The broker may have given the message to somebody who has let it go, for this transaction was open. Then the row
     # is what remembers that something comes after the job.
+    if copy.ordered is not None:
+        take_turn(session, store, copy)
     have = store.inbox.lock if copy.goes_on else store.inbox.claim
     row = have(session, copy.key, copy.generation)
     if row is None:

@@ -3,6 +3,7 @@
 import logging
 import platform
 import threading
+import time
 from collections.abc import Callable
 
 import tenacity
@@ -10,7 +11,9 @@ import tenacity
 from harness.core.errors import HarnessError
 from harness.core.events import Events, Relayed
 from harness.relay.sign import SignOfLife
+from harness.relay.wake import WakeUp
 from harness.store.database import Database, DatabaseAway
+from harness.store.dispatch import Caps, Cursor
 from harness.store.inbox import InboxRow
 from harness.store.presence import RELAY
 from harness.store.store import Store
@@ -23,6 +26,8 @@ Publish = Callable[[InboxRow], None]
 UNROUTABLE_DELAY = 15.0
 #: Seconds until the row at which publishing failed is tried again; the others go on at once.
 REFUSED_DELAY = 2.0
+#: How often, in seconds, it looks for keys whose turn was not passed on, and in how many of them.
+MEND_EVERY, MEND_KEYS = 1.0, 1000
 
 
 class Unroutable(HarnessError):
@@ -48,6 +53,8 @@ class Relay:
         longest_lease: float = 6 * 3600.0,
         poll: float = 0.5,
         highest_first: bool = True,
+        caps: Callable[[], Caps] = Caps,
+        wake: WakeUp | None = None,
     ) -> None:
         self.database, self.store, self.service, self.publish, self.events = (
             database,
@@ -57,10 +64,15 @@ class Relay:
             events,
         )
         self.batch, self.lease, self.longest_lease, self.poll = batch, lease, longest_lease, poll
-        self.highest_first = highest_first
+        self.highest_first, self.caps, self.wake = highest_first, caps, wake
+        self.cursor = Cursor()
+        self._mended, self._mend_next = "", 0.0
 
     def step(self) -> int:
-        """Send what is due, one batch; returns how many rows were leased. Raises DatabaseAway or the broker's error."""
+        """Send what is due, one batch; returns how many rows it looked at, also of those whose turn it is not.
+
+        Raises DatabaseAway or the broker's error.
+        """
         with self.database.begin() as session:
             rows = self.store.inbox.lease_due(
                 session,
@@ -69,6 +81,8 @@ class Relay:
                 lease=self.lease,
                 longest=self.longest_lease,
                 highest_first=self.highest_first,
+                caps=self.caps(),
+                cursor=self.cursor,
             )
         sent = 0
         for index, row in enumerate(rows):
@@ -85,7 +99,17 @@ class Relay:
                 raise
         if sent:
             self.events.emit(Relayed(sent, self.service))
-        return len(rows)
+        return max(len(rows), self.cursor.looked)
+
+    def mend(self) -> int:
+        """Find rows to which nobody has passed the turn, in the next part of the keys; returns how many."""
+        now = time.monotonic()
+        if now < self._mend_next:
+            return 0
+        self._mend_next = now + MEND_EVERY
+        with self.database.begin() as session:
+            self._mended, found = self.store.wake.mend(session, self.service, self._mended, MEND_KEYS)
+        return found
 
     def run(self, stop: threading.Event) -> None:
         """Send until `stop` is set; backs off while PostgreSQL or the broker is away, and goes on by itself."""
@@ -95,6 +119,7 @@ class Relay:
         while not stop.is_set():
             alive.give()
             try:
+                self.mend()
                 found = self.step()
                 failures = 0
             except Exception as error:
@@ -106,7 +131,15 @@ class Relay:
                 stop.wait(wait(state))
                 continue
             if found < self.batch:
-                stop.wait(self.poll)
+                self._pause(stop)
+        if self.wake is not None:
+            self.wake.close()
+
+    def _pause(self, stop: threading.Event) -> None:
+        if self.wake is None:
+            stop.wait(self.poll)
+        elif not stop.is_set():
+            self.wake.wait(self.poll)
 
     def _release(self, rows: list[InboxRow], *, delay: float = 0.0, error: str | None) -> None:
         try:

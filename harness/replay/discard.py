@@ -2,7 +2,7 @@
 
 from harness.core.events import Discarded, Events
 from harness.replay.errors import ReasonMissing
-from harness.replay.locked import audit, held, resolve
+from harness.replay.locked import audit, held, pass_on, resolve
 from harness.replay.replay import WAIT_MS, Result
 from harness.store.database import Database
 from harness.store.store import Store
@@ -32,10 +32,14 @@ def discard(
     """
     reason = check_reason(reason)
     with held(database, store, service, letter_id, wait_ms) as it:
-        if it.done:
+        done = it.done
+        if done:
             resolve(store, it, actor, reason)
-            return Result.resolved
-        store.letters.discard(it.session, letter_id, actor=actor, reason=reason)
-        audit(store, it, actor, "discarded", reason)
+        else:
+            store.letters.discard(it.session, letter_id, actor=actor, reason=reason)
+            audit(store, it, actor, "discarded", reason)
+    pass_on(database, store, it.letter)
+    if done:
+        return Result.resolved
     events.emit(Discarded(letter_id, actor, service))
     return Result.discarded

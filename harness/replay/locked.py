@@ -87,6 +87,12 @@ def resolve(store: Store, held: Held, actor: str, reason: str | None) -> None:
     audit(store, held, actor, "resolved", reason)
 
 
+def pass_on(database: Database, store: Store, letter: Letter) -> None:
+    """After the commit: what has waited for this letter is due. Never raises."""
+    if letter.ordering_key is not None and letter.sequence is not None:
+        store.wake.next_of(database, letter.service, letter.ordering_key)
+
+
 def audit(store: Store, held: Held, actor: str, action: str, reason: str | None) -> None:
     """Say who did what to the letter, and why."""
     letter = held.letter

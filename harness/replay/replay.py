@@ -1,10 +1,11 @@
 """Replay: gives a dead job back to the inbox. It publishes nothing; the relay does, and the fence still decides."""
 
+from dataclasses import replace
 from enum import StrEnum
 
 from harness.core.events import Events, Replayed
 from harness.replay.errors import LetterChanged
-from harness.replay.locked import Held, audit, held, resolve
+from harness.replay.locked import Held, audit, held, pass_on, resolve
 from harness.store.database import Database
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
@@ -39,12 +40,16 @@ def replay(
     Raises `Refused` (see `errors`) where there is nothing to replay, DatabaseAway; then nothing was changed.
     """
     with held(database, store, service, letter_id, wait_ms) as it:
-        if it.done:
+        done = it.done
+        if done:
             resolve(store, it, actor, reason)
-            return Result.resolved
-        if seen is not None and (it.letter.replays, it.letter.status) != (seen, "pending_review"):
+        elif seen is not None and (it.letter.replays, it.letter.status) != (seen, "pending_review"):
             raise LetterChanged(f"Letter {letter_id} has been replayed by somebody else.")
-        _give_back(store, it, actor, reason)
+        else:
+            _give_back(store, it, actor, reason)
+    pass_on(database, store, it.letter)
+    if done:
+        return Result.resolved
     events.emit(Replayed(letter_id, actor, service))
     return Result.replayed
 
@@ -52,6 +57,9 @@ def replay(
 def _give_back(store: Store, held: Held, actor: str, reason: str | None) -> None:
     letter, session = held.letter, held.session
     store.fence.set_state(session, letter.key, FenceState.WAITING)
-    store.inbox.add(session, letter.arrival, fresh=True, replace=True, letter_id=letter.id)
+    arrival = letter.arrival
+    if letter.sequence is not None and (place := store.order.place_of(session, letter.id)):
+        arrival = replace(arrival, xid=place.xid)  # it takes its old place
+    store.inbox.add(session, arrival, fresh=True, replace=True, letter_id=letter.id)
     store.letters.replayed(session, letter.id, actor)
     audit(store, held, actor, "replayed", reason)

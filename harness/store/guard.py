@@ -89,6 +89,14 @@ class GuardedConnection(PgConnection):
         cursor.execute(sql, parameters)
         return cursor.fetchone()
 
+    def alone(self, sql: str, parameters: dict[str, Any]) -> None:
+        """Run `sql` outside of any transaction, committed by itself, in one round trip. psycopg2's errors."""
+        self.autocommit = True
+        try:
+            super().cursor(cursor_factory=PgCursor).execute(sql, parameters)
+        finally:
+            self._leave_autocommit()
+
     def cursor(self, name: Any = None, *args: Any, **kwargs: Any) -> Any:
         if name is not None:
             # psycopg2 has cursors with a name in its own transactions only: it sends a BEGIN, which changes nothing.

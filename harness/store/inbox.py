@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Table, delete, func, literal, literal_column, select, update
+from sqlalchemy import Row, Table, case, delete, func, literal, literal_column, select, update
 from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
 from harness.core.message import Message
 from harness.store import codec
+from harness.store.dispatch import Caps, Cursor, Dispatch
+from harness.store.order import Order, Place
 from harness.store.processed_jobs import Key
-from harness.store.schema import PRIORITY_CLASS
+
+NO_CAPS = Caps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class InboxRow:
     digest: bytes | None
     ordering_key: str | None
     sequence: int | None
+    xid: int
     tenant: str | None
     priority: int
     correlation_id: str | None
@@ -48,10 +52,17 @@ class InboxRow:
     def key(self) -> Key:
         return Key(self.job_id, self.consumer)
 
+    @property
+    def place(self) -> Place | None:
+        """Where it stands in the order of its key; None for a job without order."""
+        if self.ordering_key is None or self.sequence is None:
+            return None
+        return Place(self.service, self.ordering_key, self.xid, self.sequence)
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What is needed to put a job into the inbox."""
+    """What is needed to put a job into the inbox. `xid`: its place of old, where it has one."""
 
     service: str
     consumer: str
@@ -64,6 +75,7 @@ class Arrival:
     tenant: str | None = None
     priority: int = 0
     correlation_id: str | None = None
+    xid: int | None = None
 
     def columns(self) -> dict[str, Any]:
         """The columns that say who the job is and what its message was."""
@@ -111,21 +123,26 @@ def seconds(value: float) -> Any:
     return literal(timedelta(seconds=value), INTERVAL)
 
 
+_PLAIN = [name for name in InboxRow.__dataclass_fields__ if name not in ("message", "digest", "xid")]
+
+
 class Inbox:
     """The SQL of `inbox`."""
 
-    def __init__(self, table: Table, fences: Table) -> None:
+    def __init__(self, table: Table, fences: Table, order: Order) -> None:
         self.table = table
         self.fences = fences
+        self.dispatch = Dispatch(table, order)
         self._fresh = table.info["generation"].next_value()
         self._due: Any = literal_column("coalesce(leased_until, available_at)")
-        self._columns = [column for column in table.c if column.name not in ("xid", "expires_at")]
+        self._columns = [column for column in table.c if column.name != "expires_at"]
 
     def _row(self, row: Row[Any]) -> InboxRow:
         return InboxRow(
             message=message_of(row),
             digest=None if row.digest is None else bytes(row.digest),
-            **{name: getattr(row, name) for name in InboxRow.__dataclass_fields__ if name not in ("message", "digest")},
+            xid=int(row.xid),  # as text, where the statement is not of SQLAlchemy's making
+            **{name: getattr(row, name) for name in _PLAIN},
         )
 
     def add(
@@ -159,6 +176,7 @@ class Inbox:
             failures=list(failures),
             generation=self._fresh if fresh else 0,
             letter_id=letter_id,
+            **({} if arrival.xid is None else {"xid": arrival.xid}),
         )
         unique = ["consumer", "job_id"]
         if replace:
@@ -166,6 +184,9 @@ class Inbox:
             values: dict[str, Any] = {c.name: new.excluded[c.name] for c in t.c if c.name not in kept}
             # Whatever comes to stand there, the job is the replay of a letter still.
             values["letter_id"] = func.coalesce(new.excluded.letter_id, t.c.letter_id)
+            # And it keeps its place, also where a copy without one has failed.
+            for name in ("ordering_key", "sequence", "xid"):
+                values[name] = case((new.excluded.sequence.is_(None), t.c[name]), else_=new.excluded[name])
             new = new.on_conflict_do_update(index_elements=unique, set_=values)
         else:
             new = new.on_conflict_do_nothing(index_elements=unique)
@@ -274,45 +295,26 @@ class Inbox:
         lease: float,
         longest: float,
         highest_first: bool = True,
+        caps: Caps = NO_CAPS,
+        cursor: Cursor | None = None,
     ) -> list[InboxRow]:
-        """Lease up to `limit` rows that are due, by priority, then oldest first; rows that somebody holds are left out.
+        """Lease up to `limit` rows that are due: by priority, fairly, each in its turn; see `dispatch`.
 
         `highest_first`: is 9 the most urgent priority, as RabbitMQ has it, or 0? The lease begins at `lease` seconds
         and doubles with every dispatch up to `longest`, so that a backlog in the broker does not multiply copies.
+        `cursor` is moved. Rows that somebody holds are left out.
         """
-        t = self.table
-        # One short walk of the index for each class, in their order, until there are enough: a backlog of any length
-        # costs the same.
-        classes = select(func.generate_series(*((9, 0, -1) if highest_first else (0, 9, 1))).label("class")).cte(
-            "classes"
+        rows = self.dispatch.lease(
+            session,
+            service,
+            limit=limit,
+            lease=lease,
+            longest=longest,
+            highest_first=highest_first,
+            caps=caps,
+            cursor=Cursor() if cursor is None else cursor,
         )
-        of_class = (
-            select(t.c.id)
-            .where(
-                t.c.service == service, literal_column(PRIORITY_CLASS) == classes.c["class"], self._due <= func.now()
-            )
-            .order_by(self._due)
-            .limit(limit)
-            .with_for_update(skip_locked=True, of=t)
-            .correlate(classes)
-            .lateral("of_class")
-        )
-        due = select(of_class.c.id).select_from(classes.join(of_class, literal(True))).limit(limit).cte("due")
-        length = func.least(lease * func.power(2, func.least(t.c.dispatches, 30)), longest)
-        leased = session.execute(
-            update(t)
-            .where(t.c.id.in_(select(due.c.id)))
-            .values(
-                leased_until=func.clock_timestamp() + length * literal(timedelta(seconds=1), INTERVAL),
-                dispatches=t.c.dispatches + 1,
-                # An expired lease is no proof of a start: only the first dispatch of a generation counts here.
-                deliveries=t.c.deliveries + func.least(1, func.greatest(0, 1 - t.c.dispatches)),
-            )
-            .returning(*self._columns)
-        )
-        rows = [self._row(row) for row in leased]
-        sign = -1 if highest_first else 1
-        return sorted(rows, key=lambda row: (sign * min(max(row.priority, 0), 9), row.available_at, row.id))
+        return [self._row(row) for row in rows]
 
     def release(
         self, session: Session, rows: Sequence[InboxRow], *, delay: float = 0.0, error: str | None = None

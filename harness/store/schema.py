@@ -3,9 +3,11 @@
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -38,6 +40,9 @@ NAMING = {
 FENCE_STATES = ("done", "waiting", "dead", "claimed")
 #: Priorities are whatever a producer sent; the relay tells ten of them apart.
 PRIORITY_CLASS = "least(greatest(priority, 0), 9)"
+DUE = "coalesce(leased_until, available_at)"
+#: With a `relay_error` the row was not sent: until `leased_until` the relay only leaves it alone.
+IN_FLIGHT = "leased_until IS NOT NULL AND relay_error IS NULL"
 LETTER_STATUSES = ("pending_review", "replayed", "discarded")
 
 
@@ -48,6 +53,13 @@ class XID8(UserDefinedType[int]):
 
     def get_col_spec(self, **_: object) -> str:
         return "xid8"
+
+    def bind_processor(self, dialect: Any) -> Any:
+        # As text: PostgreSQL has no cast from its own integers.
+        return lambda value: None if value is None else str(value)
+
+    def result_processor(self, dialect: Any, coltype: object) -> Any:
+        return lambda value: None if value is None else int(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,7 @@ class Tables:
     audit_log: Table
     audit_seals: Table
     presence: Table
+    order_places: Table
 
 
 def check_schema_name(schema: str) -> str:
@@ -142,20 +155,30 @@ def tables_of(schema: str) -> Tables:
         CheckConstraint("attempts >= 0 AND deliveries >= 0 AND dispatches >= 0", name="counts"),
         info={"generation": generation},
     )
-    Index("inbox_due_idx", inbox.c.service, text("coalesce(leased_until, available_at)"), _table=inbox)
+    Index("inbox_due_idx", inbox.c.service, text(DUE), _table=inbox)
     Index(
-        "inbox_priority_idx",
+        "inbox_lanes_idx",
         inbox.c.service,
         text(PRIORITY_CLASS),
-        text("coalesce(leased_until, available_at)"),
+        inbox.c.consumer,
+        text("coalesce(tenant, '')"),
+        text(DUE),
         _table=inbox,
     )
+    Index("inbox_in_flight_idx", inbox.c.service, inbox.c.consumer, postgresql_where=text(IN_FLIGHT))
     Index(
-        "inbox_ordering_idx",
+        "inbox_turn_idx",
         inbox.c.service,
         inbox.c.ordering_key,
+        inbox.c.xid,
         inbox.c.sequence,
-        postgresql_where=text("ordering_key IS NOT NULL"),
+        postgresql_where=text("sequence IS NOT NULL"),
+    )
+    Index(
+        "inbox_turn_taken_idx",
+        inbox.c.service,
+        inbox.c.ordering_key,
+        postgresql_where=text(f"{IN_FLIGHT} AND sequence IS NOT NULL"),
     )
     dead_letters = Table(
         "dead_letters",
@@ -242,4 +265,23 @@ def tables_of(schema: str) -> Tables:
         _now("seen_at"),
         PrimaryKeyConstraint("service", "role", "name"),
     )
-    return Tables(metadata, processed_jobs, inbox, dead_letters, audit_log, audit_seals, presence)
+    order_places = Table(
+        "order_places",
+        metadata,
+        Column("letter_id", BigInteger, autoincrement=False),
+        Column("service", Text, nullable=False),
+        Column("ordering_key", Text, nullable=False),
+        Column("xid", XID8, nullable=False),
+        Column("sequence", BigInteger, nullable=False),
+        Column("blocks", Boolean, nullable=False),
+        PrimaryKeyConstraint("letter_id"),
+    )
+    Index(
+        "order_places_blocks_idx",
+        order_places.c.service,
+        order_places.c.ordering_key,
+        order_places.c.xid,
+        order_places.c.sequence,
+        postgresql_where=text("blocks"),
+    )
+    return Tables(metadata, processed_jobs, inbox, dead_letters, audit_log, audit_seals, presence, order_places)

@@ -35,6 +35,7 @@ RIGHTS = {
     "inbox": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "dead_letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "audit_log": ("SELECT", "INSERT"),
+    "order_places": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "harness_version": ("SELECT",),
 }
 

@@ -6,9 +6,11 @@ from harness.store.audit_log import Audit
 from harness.store.dead_letters import DeadLetters
 from harness.store.enqueueing import Enqueueing
 from harness.store.inbox import Inbox
+from harness.store.order import Order
 from harness.store.presence import Presence
 from harness.store.processed_jobs import Fence
 from harness.store.schema import tables_of
+from harness.store.wake import Wake
 
 
 class Store:
@@ -18,7 +20,9 @@ class Store:
         self.schema = schema
         tables = tables_of(schema)
         self.fence = Fence(tables.processed_jobs)
-        self.inbox = Inbox(tables.inbox, tables.processed_jobs)
+        self.order = Order(tables.inbox, tables.dead_letters, tables.order_places)
+        self.wake = Wake(self.order, schema)
+        self.inbox = Inbox(tables.inbox, tables.processed_jobs, self.order)
         self.letters = DeadLetters(tables.dead_letters)
         self.audit = Audit(tables.audit_log)
         self.presence = Presence(tables.presence)

@@ -21,6 +21,7 @@ from harness.core.failure import Failure
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
 from harness.core.reason import Reason
 from harness.process.copy import Copy
+from harness.process.order import pass_on
 from harness.process.settle import settle_alone
 from harness.store.database import DatabaseAway
 from harness.worker import chords, kept
@@ -126,6 +127,8 @@ class After:
         harness = self.harness
         try:
             settle_alone(harness.database, harness.store, replace(self.copy, goes_on=False), harness.settings.limits)
+            if self.copy.ordered is not None:
+                pass_on(harness.database, harness.store, self.copy)
         except Exception as error:
             log.warning("the inbox row of job %s stays for now: %s", self.request.id, type(error).__name__)
 

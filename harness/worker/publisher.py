@@ -10,7 +10,7 @@ from kombu import Producer
 
 from harness.relay import Unroutable
 from harness.store.inbox import InboxRow
-from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, REPLAY
+from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, ORDERED, REPLAY
 
 #: What belongs to the delivery of old, not to the message.
 _DROPPED_HEADERS = ("redelivered", "harness_raw")
@@ -59,6 +59,8 @@ class Publisher:
         }
         if row.letter_id is not None and not row.attempts:
             headers[REPLAY] = row.letter_id
+        if row.place is not None:
+            headers[ORDERED] = row.ordering_key
         properties = {k: v for k, v in message.properties.items() if k in _KEPT_PROPERTIES and v is not None}
         self._returned.clear()
         producer.publish(

@@ -9,6 +9,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from harness.relay import Relay
+from harness.relay.wake import WakeUp
+from harness.store.dispatch import Caps
 from harness.worker.publisher import Publisher
 from harness.worker.transport import is_redis
 
@@ -34,6 +36,17 @@ def relay_of(harness: "Harness") -> Relay:
         poll=settings.relay_poll,
         # kombu's Redis transport serves priority 0 first, RabbitMQ the highest.
         highest_first=not is_redis(harness.app.conf),
+        caps=lambda: caps_of(harness),
+        wake=WakeUp(harness.database, settings.schema_name, settings.service),
+    )
+
+
+def caps_of(harness: "Harness") -> Caps:
+    """The most rows that may be in flight: of the jobs that say so, and of all others."""
+    jobs = harness.jobs().values()
+    return Caps(
+        {job.consumer: job.max_in_flight for job in jobs if job.max_in_flight is not None},
+        harness.settings.max_in_flight,
     )
 
 

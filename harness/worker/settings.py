@@ -44,6 +44,9 @@ class Settings(BaseModel):
     relay: Literal["worker", "off"] = Field("worker", description="Does each worker start a relay?")
     relay_poll: PositiveFloat = Field(0.5, description="How often an idle relay looks for due rows.")
     relay_batch: PositiveInt = Field(100, description="Rows that a relay leases at once.")
+    max_in_flight: PositiveInt | None = Field(
+        None, description="Rows of one job that may be with the broker or at work at once; None: any number."
+    )
     lease: PositiveFloat = Field(300.0, description="Until a dispatched row may be sent again; doubles each time.")
     lease_longest: PositiveFloat = Field(6 * 3600.0, description="The longest lease.")
     recount_lease: PositiveFloat = Field(60.0, description="The lease of a job that was redelivered by the broker.")

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, get_args
 
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry
@@ -17,7 +17,7 @@ from harness.core.ids import uuid7
 from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.process.copy import Job
-from harness.process.spec import JobSpec
+from harness.process.spec import JobSpec, OnDead
 from harness.store.guard import WorkSession
 from harness.worker import eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
 from harness.worker.correlation import CURRENT as _correlation
@@ -50,6 +50,9 @@ class JobTask(Task):  # type: ignore[misc]
       dead at once.
     - `can_replay(session, arguments) -> bool`: lets beat replay its letters; with `max_replays` (3) and `max_age`
       (seconds, 7 days).
+    - `on_dead`: what becomes of the jobs with the same `ordering_key` when one is dead: "go_on" (default), or "block":
+      they wait until its letter is closed. `max_in_flight`: so many rows of the inbox are with the broker or at work at
+      once (default: `harness_max_in_flight`).
 
     Called directly, it is the plain function. `apply()` and `task_always_eager` run the work transaction at once,
     without retries or letters.
@@ -71,6 +74,8 @@ class JobTask(Task):  # type: ignore[misc]
     can_replay: ClassVar[Any] = None
     max_replays: ClassVar[int] = 3
     max_age: ClassVar[float] = 7 * 86_400.0
+    on_dead: ClassVar[OnDead] = "go_on"
+    max_in_flight: ClassVar[int | None] = None
     spec: JobSpec
 
     @classmethod
@@ -88,6 +93,11 @@ class JobTask(Task):  # type: ignore[misc]
         cls.throws = JobTask.throws
         # Celery calls an errback with more than one parameter in place, as a plain function; a job is sent.
         cls.__header__ = staticmethod(_sent_as_errback)
+        if cls.on_dead not in get_args(OnDead):
+            raise UsageError(f"{cls.name}: on_dead={cls.on_dead!r}: it is one of {', '.join(get_args(OnDead))}.")
+        most = cls.max_in_flight
+        if most is not None and not (type(most) is int and most > 0):
+            raise UsageError(f"{cls.name}: max_in_flight={most!r}: it is a whole number above 0, or None.")
         function = getattr(cls, "__wrapped__", cls.run)
         bound = (
             getattr(cls, "run", None) is not None
@@ -196,6 +206,8 @@ def _spec(task: JobTask) -> JobSpec:
             can_replay=_function(task, "can_replay"),
             max_replays=task.max_replays,
             max_age=task.max_age,
+            on_dead=task.on_dead,
+            max_in_flight=task.max_in_flight,
         )
     return made
 

@@ -185,7 +185,7 @@ def record_message(wire: Wire, failure: Failure, name: str | None, follow: bool 
     copy = copy_of(wire, harness.settings.service, spec.consumer if spec else None)
     policy = spec.policy_for(wire.message.queue) if spec else Policy()
     if not follow:
-        return 0, _record(harness, copy, failure, policy)[0], 0.0
+        return 0, _record(harness, copy, failure, policy, _blocks(task))[0], 0.0
     return 0, _buried(harness, task, copy, failure, policy, wire), 0.0
 
 
@@ -201,7 +201,7 @@ def _through_celery(task: Any, uuid: str, args: Any, kwargs: Any, request: dict[
 def _buried(harness: "Harness", task: Any, copy: Copy, failure: Failure, policy: Policy, wire: Wire) -> Reply:
     """Record the failure, then do what comes after the outcome. Only here is the body looked at: behind the commit."""
     copy = replace(copy, goes_on=True)  # nobody knows yet
-    reply, outcome = _record(harness, copy, failure, policy)
+    reply, outcome = _record(harness, copy, failure, policy, _blocks(task))
     request = request_of(wire, harness.accepts) if outcome is not None else None
     if outcome is None or request is None:
         return reply
@@ -212,7 +212,13 @@ def _buried(harness: "Harness", task: Any, copy: Copy, failure: Failure, policy:
     return reply
 
 
-def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy) -> tuple[Reply, Outcome | None]:
+def _blocks(task: Any) -> bool:
+    return getattr(task, "on_dead", None) == "block"
+
+
+def _record(
+    harness: "Harness", copy: Copy, failure: Failure, policy: Policy, blocks: bool
+) -> tuple[Reply, Outcome | None]:
     payload = {"body": copy.arrival.message.body}
     try:
         outcome = record(
@@ -223,6 +229,7 @@ def _record(harness: "Harness", copy: Copy, failure: Failure, policy: Policy) ->
             policy,
             harness.settings.limits,
             payload,
+            blocks=blocks,
         )
     except Unrecorded as error:
         log.error("%s", error)

@@ -20,12 +20,14 @@ IGNORES = "harness_ignores"
 DISPATCH = "harness_dispatch"
 #: An operator's or beat's replay, on its first try.
 REPLAY = "harness_replay"
+#: The ordering key of a job that has a place in its order.
+ORDERED = "harness_ordered"
 CORRELATION = "harness_correlation_id"
 SENT_AT = "harness_sent_at"
 TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
-RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY)
+RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY, ORDERED)
 #: What is said by the headers of one delivery, and is none of the message's.
 _MARKS = frozenset((*RELAY_HEADERS, "redelivered"))
 _OF_THE_DELIVERY = frozenset(("delivery_info", "delivery_tag", "body_encoding"))
@@ -129,7 +131,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes
         job_id=job_id,
         message=wire.message,
         digest=digest,
-        ordering_key=_text(headers.get(ORDERING_KEY)),
+        ordering_key=_text(headers.get(ORDERING_KEY)) or marks.get(ORDERED),
         tenant=_text(headers.get(TENANT)),
         priority=_small(wire.message.properties.get("priority")),
         correlation_id=_correlation(headers, wire.message.properties, job_id),
@@ -138,6 +140,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes
         arrival=arrival,
         generation=_number(marks.get(GENERATION)),
         dispatches=_number(marks.get(DISPATCH)) or 0,
+        ordered=marks.get(ORDERED) if GENERATION in marks else None,
         redelivered=wire.redelivered,
         eta=None if "eta" in ignored else moment(wire.says("eta")),
         expires=None if "expires" in ignored else moment(wire.says("expires")),
