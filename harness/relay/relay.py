@@ -27,7 +27,7 @@ UNROUTABLE_DELAY = 15.0
 #: Seconds until the row at which publishing failed is tried again; the others go on at once.
 REFUSED_DELAY = 2.0
 #: How often, in seconds, it looks for keys whose turn was not passed on, and in how many of them.
-MEND_EVERY, MEND_KEYS = 1.0, 1000
+MEND_EVERY, MEND_KEYS = 1.0, 500
 
 
 class Unroutable(HarnessError):

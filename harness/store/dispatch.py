@@ -24,6 +24,8 @@ from harness.store.schema import DUE, PRIORITY_CLASS
 STANDS_BACK = 3600.0
 #: The longest that a row is left alone which is held by an open transaction; it begins with milliseconds.
 HELD = 10.0
+#: How many times as many rows are looked at while most have not their turn.
+DEEP = 10
 CLASSES = range(10)
 
 
@@ -34,6 +36,8 @@ class Cursor:
     lanes: dict[int, tuple[str, str]] = field(default_factory=dict)
     #: Rows that the last batch looked at, also those that were not leased.
     looked: int = 0
+    #: Most of them had not their turn: look at more rows the next time.
+    deep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Dispatch:
         next_lane = f"SELECT i.consumer, {tenant} AS tenant, {due} AS due"
         by_lane = f"ORDER BY i.consumer, {tenant}, {due} LIMIT 1"
         return f"""
+        SET LOCAL enable_seqscan = off;
         WITH RECURSIVE lanes AS (
             SELECT s.ord, s.class, s.consumer AS first_consumer, s.tenant AS first_tenant, s.consumer, s.tenant,
                 CAST(NULL AS timestamptz) AS due, false AS again, 0 AS n
@@ -80,7 +85,7 @@ class Dispatch:
                 LIMIT 1
             ) x WHERE l.n < :lanes
         ), open_lanes AS (
-            SELECT l.*, greatest(1, ceil(:limit / CAST(count(*) OVER (PARTITION BY l.ord) AS numeric)))::int AS share
+            SELECT l.*, greatest(1, ceil(:look / CAST(count(*) OVER (PARTITION BY l.ord) AS numeric)))::int AS share
             FROM lanes l WHERE l.n > 0 AND l.due <= now()
         ), rooms AS MATERIALIZED (
             SELECT c.consumer, c.most - (
@@ -102,7 +107,7 @@ class Dispatch:
                 FROM {inbox} i
                 WHERE {of_class} = o.class AND i.consumer = o.consumer AND {tenant} = o.tenant AND {due} <= now()
                 ORDER BY {due} LIMIT greatest(0, least(o.share, o.room)) FOR UPDATE OF i SKIP LOCKED
-            ) r LIMIT :limit
+            ) r LIMIT :look
         ), judged AS MATERIALIZED (
             SELECT d.*, CASE
                 WHEN d.sequence IS NULL THEN 'go'
@@ -111,7 +116,8 @@ class Dispatch:
                 ELSE 'go' END AS turn
             FROM due d
         ), chosen AS (
-            SELECT j.*, row_number() OVER (PARTITION BY j.consumer, j.turn ORDER BY j.ord, j.n, j.available_at) AS nth
+            SELECT j.*, row_number() OVER (PARTITION BY j.turn ORDER BY j.ord, j.n, j.available_at) AS nth,
+                row_number() OVER (PARTITION BY j.turn, j.consumer ORDER BY j.ord, j.n, j.available_at) AS of_consumer
             FROM judged j
         )
         UPDATE {inbox} AS i SET
@@ -127,7 +133,7 @@ class Dispatch:
             deliveries = i.deliveries
                 + CASE WHEN c.turn = 'go' THEN least(1, greatest(0, 1 - i.dispatches)) ELSE 0 END
         FROM chosen c
-        WHERE i.id = c.id AND (c.turn <> 'go' OR c.room IS NULL OR c.nth <= c.room)
+        WHERE i.id = c.id AND (c.turn <> 'go' OR (c.nth <= :limit AND (c.room IS NULL OR c.of_consumer <= c.room)))
         RETURNING {", ".join(f"i.{name}" for name in names)}, c.turn, c.ord, c.n, c.class, c.lane_tenant
         """
 
@@ -150,6 +156,7 @@ class Dispatch:
         """
         if caps and not self._alone(session, service):
             caps = Caps(dict.fromkeys(caps.of, 0), None if caps.default is None else 0)
+        look = limit * DEEP if cursor.deep else limit
         classes = list(reversed(CLASSES) if highest_first else CLASSES)
         starts = [
             {"ord": n, "class": one, **dict(zip(("consumer", "tenant"), cursor.lanes.get(one, ("", "")), strict=True))}
@@ -164,6 +171,7 @@ class Dispatch:
                 "capped": bool(caps),
                 "service": service,
                 "limit": limit,
+                "look": look,
                 "lanes": lanes,
                 "lease": lease,
                 "longest": longest,
@@ -173,6 +181,7 @@ class Dispatch:
         for row in sorted(found, key=lambda row: row.n):
             cursor.lanes[row._mapping["class"]] = (row.consumer, row.lane_tenant)
         sent = [row for row in found if row.turn == "go"]
+        cursor.deep = len(found) >= look and len(sent) < limit / 2
         return sorted(sent, key=lambda row: (row.ord, row.available_at, row.id))
 
     def _alone(self, session: Session, service: str) -> bool:

@@ -74,10 +74,11 @@ class Order:
     def is_first(self, row: str, blocks: bool) -> str:
         """SQL: no older row of the key is there and (with `blocks`) no letter with an older place blocks it."""
         place = f"({row}.xid, {row}.sequence)"
+        # The oldest is one probe of the index. Asked for any older one, the planner would rather read the table.
         sql = (
-            f"NOT EXISTS (SELECT 1 FROM {self.inbox.fullname} older WHERE older.service = {row}.service "
-            f"AND older.ordering_key = {row}.ordering_key AND older.sequence IS NOT NULL "
-            f"AND (older.xid, older.sequence) < {place})"
+            f"{row}.id = (SELECT oldest.id FROM {self.inbox.fullname} oldest WHERE oldest.service = {row}.service "
+            f"AND oldest.ordering_key = {row}.ordering_key AND oldest.sequence IS NOT NULL "
+            f"ORDER BY oldest.xid, oldest.sequence LIMIT 1)"
         )
         if blocks:
             sql += (
