@@ -68,12 +68,14 @@ def show(letter_id: int, tracebacks: bool, as_json: bool) -> None:
             refuse(f"Service {here.service!r} has no letter {letter_id}.", NOTHING)
         fence = here.store.fence.look(session, letter.key)
         waits = here.store.inbox.find(session, letter.key) is not None
+        blocks = here.store.order.blocks(session, letter_id)
     if as_json:
         state = None if fence is None else str(fence.state)
         more = {"audit": [letter_text.audit_json(row) for row in trail], "fence": state, "in_inbox": waits}
+        more["blocks"] = blocks
         click.echo(json.dumps(letter_json(letter) | more, indent=2))
         return
-    letter_text.write(here.out, letter, trail, fence, waits, tracebacks=tracebacks)
+    letter_text.write(here.out, letter, trail, fence, waits, tracebacks=tracebacks, blocks=blocks)
 
 
 def bulk_options(reason: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -6,7 +6,7 @@ from harness.cli.check import check
 from harness.cli.dead_letters import dead_letters
 from harness.cli.door import EXIT_CODES, Guarded
 from harness.cli.enqueue import enqueue
-from harness.cli.inbox import inbox
+from harness.cli.inbox import inbox, reorder
 from harness.cli.keep import prune, replay_sweep
 from harness.cli.migrate import migrate
 from harness.cli.serve import dev, relay
@@ -21,5 +21,5 @@ def harness() -> None:
     """
 
 
-for command in (check, migrate, dev, relay, dead_letters, inbox, enqueue, replay_sweep, prune):
+for command in (check, migrate, dev, relay, dead_letters, inbox, reorder, enqueue, replay_sweep, prune):
     harness.add_command(command)

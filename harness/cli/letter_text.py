@@ -81,15 +81,16 @@ def write(
     waits: bool,
     *,
     tracebacks: bool,
+    blocks: bool = False,
 ) -> None:
-    """All that is known of a letter."""
+    """All that is known of a letter. `blocks`: the other jobs of its ordering key wait for it."""
 
     def say(text: str = "") -> None:
         out.print(plain(text), soft_wrap=True)
 
     say(f"letter {letter.id}: {letter.task} {letter.job_id}")
-    for name, value in _facts(letter, fence, waits):
-        if value not in (None, ""):
+    for name, value in _facts(letter, fence, waits, blocks):
+        if value not in (None, "", False):
             say(f"  {name:<14} {value}")
     say()
     say("arguments")
@@ -129,7 +130,7 @@ def write(
         say(f"  {moment(row['at'])}  {row['action']} by {row['actor']}{why}")
 
 
-def _facts(letter: Letter, fence: FenceRow | None, waits: bool) -> list[tuple[str, Any]]:
+def _facts(letter: Letter, fence: FenceRow | None, waits: bool, blocks: bool) -> list[tuple[str, Any]]:
     state = "missing" if fence is None else str(fence.state)
     return [
         ("status", letter.status + (" (resolved)" if letter.resolved_at and letter.status == "replayed" else "")),
@@ -143,6 +144,7 @@ def _facts(letter: Letter, fence: FenceRow | None, waits: bool) -> list[tuple[st
         ("consumer", letter.consumer),
         ("tenant", letter.tenant),
         ("ordering key", letter.ordering_key and f"{letter.ordering_key} (sequence {letter.sequence})"),
+        ("blocks", blocks and "its key: the others wait until it is replayed with success, or discarded"),
         ("priority", letter.priority or None),
         ("written", moment(letter.created_at)),
         ("updated", moment(letter.updated_at)),

@@ -45,7 +45,7 @@ def prune(
     work = _Prune(database, store, service, timedelta(seconds=processed_ttl), timedelta(seconds=letters_ttl), progress)
     work.fences(batch_pages)
     work.letters()
-    work.signs()
+    work.rest()
     for table, count in (("processed_jobs", work.counts["fences"]), ("dead_letters", work.counts["letters"])):
         if count:
             events.emit(Pruned(table, count, service))
@@ -114,15 +114,19 @@ class _Prune:
                     break
                 count = done
 
-    def signs(self) -> None:
-        """Of relays and beats that are gone; no row that anybody would miss."""
+    def rest(self) -> None:
+        """Signs of relays and beats that are gone, places of letters that are closed: rows that nobody would miss."""
         try:
             with self.database.begin() as session:
                 self.store.presence.prune(session, self.service)
+            count = LETTERS
+            while count == LETTERS:
+                with self.database.begin() as session:
+                    count = self.store.order.forget_places(session, self.service, LETTERS)
         except DatabaseAway:
             raise
         except Exception as error:
-            log.error("prune: old rows of presence can't be deleted: %s", error)
+            log.error("prune: old rows of presence and order_places can't be deleted: %s", error)
             self.counts["failed"] += 1
 
     def _batch(self, name: str, what: str, batch: Callable[[Session], int], *, quiet: bool = False) -> int | None:

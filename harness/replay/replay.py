@@ -59,7 +59,7 @@ def _give_back(store: Store, held: Held, actor: str, reason: str | None) -> None
     store.fence.set_state(session, letter.key, FenceState.WAITING)
     arrival = letter.arrival
     if letter.sequence is not None and (place := store.order.place_of(session, letter.id)):
-        arrival = replace(arrival, xid=place.xid)  # it takes its old place
+        arrival = replace(arrival, xid=place.xid, sequence=place.sequence)  # it takes its old place
     store.inbox.add(session, arrival, fresh=True, replace=True, letter_id=letter.id)
     store.letters.replayed(session, letter.id, actor)
     audit(store, held, actor, "replayed", reason)

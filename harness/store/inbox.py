@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Table, case, delete, func, literal, literal_column, select, update
+from sqlalchemy import Row, Table, and_, case, delete, func, literal, literal_column, select, update
 from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
@@ -345,15 +345,26 @@ class Inbox:
         `last_failure` is the newest entry of its failures, None without one.
         """
         t = self.table
-        names = ("job_id", "task", "consumer", "queue", "tenant", "attempts", "deliveries", "dispatches", "letter_id")
+        names = (
+            "job_id",
+            "task",
+            "consumer",
+            "queue",
+            "tenant",
+            "ordering_key",
+            "attempts",
+            "deliveries",
+            "dispatches",
+        )
         rows = session.execute(
             select(
                 *(t.c[name] for name in names),
+                t.c.letter_id,
                 t.c.relay_error,
                 t.c.created_at,
                 t.c.failures[-1].label("last_failure"),
                 func.extract("epoch", self._due - func.clock_timestamp()).label("due_in"),
-                (t.c.leased_until > func.clock_timestamp()).is_(True).label("leased"),
+                and_(t.c.leased_until > func.clock_timestamp(), t.c.relay_error.is_(None)).is_(True).label("leased"),
             )
             .where(t.c.service == service)
             .order_by(self._due, t.c.id)

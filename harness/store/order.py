@@ -12,6 +12,7 @@ them never overlap, wherever a replay comes from.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import Table, delete, select, text
 from sqlalchemy.dialects.postgresql import insert
@@ -24,6 +25,12 @@ from harness.store.processed_jobs import Key
 WAITS_ITS_TURN = "waits for its turn"
 #: Of a row that is the next of its key, but above the watermark.
 HELD_BY_TRANSACTION = "held by a transaction that is still open"
+#: The lowest number of a transaction that PostgreSQL gives.
+_BEFORE_ALL = 3
+#: Of a place that no transaction of this cluster can have made.
+_AHEAD = "xid >= pg_snapshot_xmax(pg_current_snapshot())"
+#: Jobs behind a letter are counted up to here.
+MOST_COUNTED = 10_000
 
 
 class Turn(StrEnum):
@@ -66,6 +73,18 @@ class Order:
             )
             for blocks in (False, True)
         }
+
+        self._blocked = f"""
+            SELECT p.ordering_key, p.letter_id, d.task, d.job_id, d.reason, d.status, d.updated_at AS since,
+                (SELECT count(*) FROM (
+                    SELECT 1 FROM {inbox.fullname} i
+                    WHERE i.service = p.service AND i.ordering_key = p.ordering_key AND i.sequence IS NOT NULL
+                      AND (i.xid, i.sequence) > (p.xid, p.sequence) LIMIT :most
+                ) behind) AS waiting
+            FROM {places.fullname} p JOIN {letters.fullname} d ON d.id = p.letter_id
+            WHERE p.service = :service AND p.blocks AND d.resolved_at IS NULL
+            ORDER BY d.updated_at, p.letter_id LIMIT :limit
+        """
 
     def lock(self, row: str) -> str:
         """SQL: the key's advisory lock, for a row of the inbox called `row`."""
@@ -162,3 +181,71 @@ class Order:
         )
         gone = delete(t).where(t.c.letter_id.in_(closed.scalar_subquery())).returning(t.c.letter_id)
         return len(session.execute(gone).all())
+
+    def blocked(self, session: Session, service: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """The keys that wait for a letter, the longest blocked first: the letter, and how many jobs wait behind it."""
+        if not self.has_places(session):
+            return []
+        rows = session.execute(text(self._blocked), {"service": service, "limit": limit, "most": MOST_COUNTED})
+        return [dict(row) for row in rows.mappings()]
+
+    def before(self, session: Session, service: str, ordering_key: str) -> tuple[str, int | None]:
+        """What the jobs of a key wait for: the id of the oldest one in the inbox, and the letter that blocks it."""
+        i = self.inbox.c
+        oldest = session.scalar(
+            select(i.job_id)
+            .where(i.service == service, i.ordering_key == ordering_key, i.sequence.is_not(None))
+            .order_by(i.xid, i.sequence)
+            .limit(1)
+        )
+        if not self.has_places(session):
+            return oldest or "", None
+        t, d = self.places, self.letters
+        letter = (
+            select(t.c.letter_id)
+            .join(d, d.c.id == t.c.letter_id)
+            .where(t.c.service == service, t.c.ordering_key == ordering_key, t.c.blocks, d.c.resolved_at.is_(None))
+        )
+        return oldest or "", session.scalar(letter.order_by(t.c.xid, t.c.sequence).limit(1))
+
+    def ahead(self, session: Session, service: str) -> int:
+        """How many rows have a place that a transaction of this cluster can't have made: they were restored here."""
+        query = f"""
+            SELECT count(*) FROM {self.inbox.fullname}
+            WHERE service = :service AND sequence IS NOT NULL AND {_AHEAD}"""
+        return int(session.scalar(text(query), {"service": service}) or 0)
+
+    def renumber(self, session: Session, service: str) -> int:
+        """Put all places of a service before those of this cluster's transactions, in the order that they have.
+
+        For a database that was restored into another cluster. Returns how many rows and letters were changed.
+        """
+        tables = {self.inbox: "id", self.places: "letter_id"} if self.has_places(session) else {self.inbox: "id"}
+        # What was put in since is no part of it: its numbers are higher than those that are given here.
+        since = f"(SELECT max(created_at) FROM {self.inbox.fullname} WHERE service = :service AND {_AHEAD})"
+        every = (
+            f"SELECT 'inbox' AS of, id, xid, sequence FROM {self.inbox.fullname} WHERE service = :service "
+            f"AND sequence IS NOT NULL AND ({_AHEAD} OR created_at <= {since})"
+        )
+        if len(tables) > 1:
+            every += (
+                f" UNION ALL SELECT 'order_places', letter_id, xid, sequence FROM {self.places.fullname} "
+                "WHERE service = :service"
+            )
+        session.execute(
+            text(
+                f"CREATE TEMPORARY TABLE harness_places ON COMMIT DROP AS SELECT of, id, "
+                f"row_number() OVER (ORDER BY xid, sequence) AS number FROM ({every}) e"
+            ),
+            {"service": service},
+        )
+        changed = 0
+        for t, key in tables.items():
+            done = session.execute(
+                text(
+                    f"UPDATE {t.fullname} t SET xid = '{_BEFORE_ALL}', sequence = n.number FROM harness_places n "
+                    f"WHERE n.of = '{t.name}' AND n.id = t.{key} RETURNING n.id"
+                )
+            )
+            changed += len(done.all())
+        return changed

@@ -27,7 +27,8 @@ CREATE INDEX ON order_effects (key, number)
 """
 #: A run that began before each job before it was committed. It has looked by itself, in a snapshot of its own.
 VIOLATIONS = """
-SELECT key, number, seen, began, (SELECT max(ended) FROM order_effects e WHERE e.key = r.key AND e.number = r.number - 1)
+SELECT key, number, seen, began,
+    (SELECT max(ended) FROM order_effects e WHERE e.key = r.key AND e.number = r.number - 1) AS ended
 FROM order_runs r WHERE seen < number ORDER BY id
 """
 DOUBLED = "SELECT key, number, count(*) FROM order_effects GROUP BY 1, 2 HAVING count(*) > 1"
@@ -170,7 +171,7 @@ def order(
             if done > most:
                 most, progress = done, time.monotonic()
             idle = not any(thread.is_alive() for thread in threads)
-            if idle and not place.state.sql("SELECT 1 FROM core.inbox LIMIT 1") or time.monotonic() - progress > 90:
+            if (idle and not place.state.sql("SELECT 1 FROM core.inbox LIMIT 1")) or time.monotonic() - progress > 90:
                 break
             if time.monotonic() > next_harm and done < jobs * 0.95:
                 chaos[place.harm(dice)] += 1
