@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from . import order
 from .search import search
 from .worlds import BAD, DEEP, DESIGN
 
@@ -21,6 +22,14 @@ def main() -> int:
         result = search(world, look_for=(promise,))
         print(f"\nknown bad: {result}", flush=True)
         wrong += result.broken != promise
+    for world in order.DESIGN:
+        broken, states, way = order.search(world)
+        print(f"order: {world.name}: {states} states: {f'BROKEN: {broken} {way}' if broken else 'holds'}", flush=True)
+        wrong += bool(broken)
+    for world, promise in order.BAD:
+        broken, states, way = order.search(world)
+        print(f"\nknown bad: order: {world.name}: {states} states: BROKEN: {broken}\n  " + "\n  ".join(way), flush=True)
+        wrong += broken != promise
     return 1 if wrong else 0
 
 

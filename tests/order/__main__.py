@@ -11,6 +11,7 @@ import random
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=200, help="(default: 200)")
     parser.add_argument("--fails", type=float, default=0.05, help="part of the runs that fail (default: 0.05)")
     parser.add_argument("--seed", type=int, help="the same schedule again (default: a new one, which is printed)")
+    parser.add_argument("--pause", type=float, default=4.0, help="seconds between two kills, about (default: 4)")
     parser.add_argument("--minutes", type=float, default=20.0, help="the longest that it may take (default: 20)")
     parser.add_argument("--fault", choices=("relay", "copy", "both"), default="", help="break the product on purpose")
     asked = parser.parse_args()
@@ -60,7 +62,12 @@ def _shown(servers: Servers, asked: argparse.Namespace, folder: Path, seed: int)
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bars = [progress.add_task(name, total=asked.jobs) for name in ("enqueued", "done")]
 
+        said = [0.0]
+
         def told(sent: int, done: int) -> None:
+            if not sys.stderr.isatty() and time.monotonic() - said[0] > 10:
+                said[0] = time.monotonic()
+                print(f"enqueued {sent}, done {done}", file=sys.stderr, flush=True)
             for bar, count in zip(bars, (sent, done), strict=True):
                 progress.update(bar, completed=count)
 
@@ -72,6 +79,7 @@ def _shown(servers: Servers, asked: argparse.Namespace, folder: Path, seed: int)
             keys=asked.keys,
             fails=asked.fails,
             seed=seed,
+            pause=(asked.pause / 4, asked.pause * 7 / 4),
             longest=asked.minutes * 60,
             fault=asked.fault,
             told=told,
