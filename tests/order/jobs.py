@@ -14,7 +14,7 @@ import tenacity
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from harness import Job, Policy, backoff
+from harness import Job, Permanent, Policy, backoff
 from harness.store.order import Order, Turn
 from tests.worker.app import harness
 
@@ -44,6 +44,11 @@ def numbered(session: Session, job: Job, key: str, number: int, fails: float = 0
     time.sleep(pause)
     if random.random() < fails:
         raise ConnectionError("the other side is away")
+
+
+@harness.job(name="dies_and_blocks", policy=_policy, on_dead="block")
+def dies_and_blocks(session: Session, job: Job, key: str) -> None:
+    raise Permanent("somebody has to look at this account")
 
 
 fault = os.environ.get("ORDER_FAULT", "")

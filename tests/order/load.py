@@ -29,7 +29,11 @@ class Producer:
             session: Session, job: Job, key: str, number: int, fails: float = 0.0, pause: float = 0.0
         ) -> None: ...
 
+        @self.harness.job(name="dies_and_blocks", shared=False)
+        def blocking(session: Session, job: Job, key: str) -> None: ...
+
         self.numbered: Any = numbered
+        self.blocking: Any = blocking
 
     def call(self, key: str, number: int, **more: float) -> Any:
         call = self.numbered.s(key=key, number=number, **more)
