@@ -9,9 +9,10 @@ from sqlalchemy.engine import make_url
 
 from harness.cli.door import OK, REFUSED, Door, app_name, door, json_option, refuse
 from harness.store import migrate as migrations
+from harness.store import revisions
 from harness.store.grants import grants
-from harness.store.migrate import Stand
 from harness.store.patience import MigrationBlocked, Patience
+from harness.store.revisions import OLDEST, Stand
 
 BLOCKED = 5
 CODES = (
@@ -91,15 +92,15 @@ class _Here:
         try:
             click.echo(migrations.sql(self.schema, start, patience=self.patience), nl=False)
         except CommandError as error:
-            refuse(f"There is no way from {start} to {migrations.newest()}: {error}.")
+            refuse(f"There is no way from {start} to {revisions.newest()}: {error}.")
 
     def check(self) -> int:
         """Say where the schema stands; the exit code."""
-        before, newest = migrations.current(self.url, self.schema), migrations.newest()
-        stand = migrations.stand(before)
+        before, newest = migrations.current(self.url, self.schema), revisions.newest()
+        stand = revisions.stand(before)
         good = stand in (Stand.UP_TO_DATE, Stand.AHEAD)
         if self.as_json:
-            facts = {"schema": self.schema, "current": before, "newest": newest, "oldest": migrations.OLDEST}
+            facts = {"schema": self.schema, "current": before, "newest": newest, "oldest": OLDEST}
             click.echo(json.dumps(facts | {"status": str(stand)}))
         elif stand is Stand.UP_TO_DATE:
             self.door.out.print(f"{self.where}: {before}, up to date")
@@ -115,8 +116,8 @@ class _Here:
 
     def change(self, down: str | None, *, yes: bool) -> None:
         """Migrate, and say from where to where."""
-        before, newest = migrations.current(self.url, self.schema), migrations.newest()
-        if down is None and migrations.stand(before) is Stand.AHEAD:
+        before, newest = migrations.current(self.url, self.schema), revisions.newest()
+        if down is None and revisions.stand(before) is Stand.AHEAD:
             # A roll-back to this release must not fail here: it works on the tables of the next one.
             click.echo(
                 f"{self.where} is at {before}, which this release does not know: a newer release has migrated it. "
@@ -149,6 +150,6 @@ class _Here:
         if self.as_json:
             click.echo(json.dumps({"schema": self.schema, "before": before, "after": after}))
             return
-        same = f"{after or 'nothing'}, up to date" if migrations.stand(after) is not Stand.AHEAD else f"{after}"
+        same = f"{after or 'nothing'}, up to date" if revisions.stand(after) is not Stand.AHEAD else f"{after}"
         change = same if before == after else f"{before or 'nothing'} → {after or 'nothing'}"
         self.door.out.print(f"{self.where}: {change}")

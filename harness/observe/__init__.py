@@ -7,6 +7,6 @@ from harness.observe.sentry import report
 
 def subscribe_all(events: Events, *, sentry: bool = True) -> None:
     """Subscribe the log and, with `sentry`, the Sentry SDK of the process, where the project has set it up."""
-    events.subscribe(write)
     if sentry:
         events.subscribe(report)
+    events.subscribe(write)

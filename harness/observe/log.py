@@ -37,7 +37,11 @@ def write(event: Event) -> None:
         return
     ordered = {name: getattr(event, name) for name in _ORDER[type(event)]}
     line = " ".join(f"{key}={_plain(value)}" for key, value in ordered.items() if value is not None)
-    log.log(level, "%s %s", name, line, extra={"harness": {"event": name, **ordered}})
+    # As `log.log` does, but for a search of the stack for who called: it is always the same place.
+    record = log.makeRecord(
+        log.name, level, __file__, 0, "%s %s", (name, line), None, "write", {"harness": {"event": name, **ordered}}
+    )
+    log.handle(record)
 
 
 @lru_cache(1024, typed=True)  # the same few names and numbers stand in most lines

@@ -2,7 +2,7 @@
 
 from sqlalchemy.dialects import postgresql
 
-from harness.store.migrate import VERSION_TABLE
+from harness.store.revisions import VERSION_TABLE
 from harness.store.schema import check_schema_name, tables_of
 
 _ALL = "SELECT, INSERT, UPDATE, DELETE"

@@ -7,9 +7,7 @@ longer than `Patience` says: whoever comes after it would wait behind it, the wo
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import partial
-from pathlib import Path
 
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -19,32 +17,10 @@ from sqlalchemy import Connection, Engine
 from alembic import command
 from harness.store.database import Database
 from harness.store.patience import Patience, patiently, take_turn
+from harness.store.revisions import VERSION_TABLE, newest, revisions, scripts
 from harness.store.schema import check_schema_name
 
-#: The oldest revision on which the code of this release works, so that it can be rolled out before the migrations are.
-#: tests/migration runs real workers on every revision from this one on; older code is run on every newer schema.
-OLDEST = "0001"
-VERSION_TABLE = "harness_version"
-_PACKAGE = Path(__file__).resolve().parent.parent
 _USUAL = Patience()
-
-
-class Stand(StrEnum):
-    """How a schema's revision and this release fit together."""
-
-    MISSING = "missing"
-    TOO_OLD = "too_old"
-    #: Behind, and good enough for this release to work on: a roll-out is under way.
-    BEHIND = "behind"
-    UP_TO_DATE = "up_to_date"
-    #: Not known here: a newer release has migrated it.
-    AHEAD = "ahead"
-
-
-def scripts() -> Path:
-    """Where the migrations are: inside an installed package, beside it in a source tree."""
-    installed = _PACKAGE / "migrations"
-    return installed if installed.is_dir() else _PACKAGE.parent / "alembic"
 
 
 def upgrade(url: str, schema: str = "core", revision: str = "head", patience: Patience = _USUAL) -> None:
@@ -82,28 +58,6 @@ def current(url: str, schema: str = "core") -> str | None:
     """The revision that the database has, None for none."""
     with _engine(url) as engine, engine.connect() as connection:
         return _revision(connection, schema)
-
-
-def revisions() -> list[str]:
-    """Every revision that this release knows, the oldest first. There are no branches."""
-    return [script.revision for script in _script(_config("core")).walk_revisions()][::-1]
-
-
-def newest() -> str:
-    """The revision that this release of the package brings."""
-    return revisions()[-1]
-
-
-def stand(revision: str | None) -> Stand:
-    """What a schema at `revision` (None: without tables) is to this release."""
-    known = revisions()
-    if revision is None:
-        return Stand.MISSING
-    if revision not in known:
-        return Stand.AHEAD
-    if revision == known[-1]:
-        return Stand.UP_TO_DATE
-    return Stand.BEHIND if known.index(revision) >= known.index(OLDEST) else Stand.TOO_OLD
 
 
 def sql(schema: str = "core", since: str | None = None, revision: str = "head", patience: Patience = _USUAL) -> str:

@@ -46,21 +46,18 @@ class Fence:
     def __init__(self, table: Table) -> None:
         self.table = table
         name = table.fullname
+        # One statement: the WHERE bounds the waits before anything is written. They are as before when the handler
+        # begins, for RETURNING is evaluated when the row has been written, after all waiting.
         insert = (
             f"INSERT INTO {name} AS fence (job_id, consumer, state, digest) "
-            "VALUES (%(job_id)s, %(consumer)s, %(state)s, %(digest)s) ON CONFLICT (job_id, consumer) DO "
+            "SELECT %(job_id)s, %(consumer)s, %(state)s, %(digest)s "
+            "WHERE set_config('lock_timeout', %(wait)s, true) IS NOT NULL "
+            "AND set_config('client_connection_check_interval', '2000', true) IS NOT NULL "
+            "ON CONFLICT (job_id, consumer) DO "
         )
         claim = "UPDATE SET state = excluded.state, processed_at = now() WHERE fence.state = 'waiting'"
-        self._sql = {relayed: self._taking(insert + (claim if relayed else "NOTHING")) for relayed in (False, True)}
-
-    @staticmethod
-    def _taking(statement: str) -> str:
-        # One round trip: the waits are bounded for the fence alone and are as before when the handler begins, for
-        # RETURNING is evaluated when the row has been written, after all waiting.
-        return (
-            "SET LOCAL lock_timeout = %(wait)s; SET LOCAL client_connection_check_interval = 2000; "
-            f"{statement} RETURNING set_config('lock_timeout', %(usual)s, true)"
-        )
+        usual = " RETURNING set_config('lock_timeout', %(usual)s, true)"
+        self._sql = {False: f"{insert}NOTHING{usual}", True: f"{insert}{claim}{usual}"}
 
     def take(
         self,
@@ -84,7 +81,7 @@ class Fence:
             "consumer": key.consumer,
             "state": state.value,
             "digest": digest,
-            "wait": wait_ms,
+            "wait": str(wait_ms),
             "usual": connection.info.get("lock_timeout", "0"),
         }
         return first_row(connection, self._sql[relayed], parameters) is not None

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
 from harness.store.database import Database
 from harness.store.presence import Sign
+from harness.store.revisions import VERSION_TABLE
 from harness.store.schema import tables_of
 from harness.store.store import Store
 
@@ -161,10 +161,8 @@ def _tables(connection: Connection, schema: str, service: str) -> dict[str, Any]
     found: dict[str, Any] = {"unlogged": tuple(sorted(unlogged)), "missing_rights": tuple(sorted(missing))}
     if missing:
         return found
-    context = MigrationContext.configure(
-        connection, opts={"version_table": "harness_version", "version_table_schema": schema}
-    )
-    found["revision"] = context.get_current_revision()
+    if VERSION_TABLE in names:
+        found["revision"] = connection.scalar(text(f"SELECT version_num FROM {schema}.{VERSION_TABLE}"))
     tables = tables_of(schema)
     if "inbox" in names:
         overdue = text(_OVERDUE.format(inbox=tables.inbox.fullname))

@@ -15,8 +15,9 @@ from harness.core.errors import ConfigError
 from harness.dev.postgres import Postgres
 from harness.dev.service import Service
 from harness.dev.valkey import Valkey
-from harness.store import migrate
+from harness.store import revisions
 from harness.store.database import with_driver
+from harness.store.migrate import current as revision_of
 from harness.worker.harness import Harness
 
 
@@ -56,13 +57,13 @@ class Servers:
             return url
         settings = harness.settings
         try:
-            current = migrate.current(settings.database_url, settings.schema_name)
+            current = revision_of(settings.database_url, settings.schema_name)
         except DBAPIError as error:
             raise ConfigError(
                 f"The test database does not answer: {str(error.orig).strip().splitlines()[0]}. Start it; or name "
                 "none, neither in HARNESS_DATABASE_URL nor in the configuration, and the tests bring one along."
             ) from None
-        if migrate.stand(current) in (migrate.Stand.MISSING, migrate.Stand.TOO_OLD, migrate.Stand.BEHIND):
+        if revisions.stand(current) in (revisions.Stand.MISSING, revisions.Stand.TOO_OLD, revisions.Stand.BEHIND):
             raise ConfigError(
                 f"The test database has no schema {settings.schema_name!r}, or one of an older release. Create it: "
                 "celery -A yourapp harness migrate, or harness.migrate() in your conftest.py."

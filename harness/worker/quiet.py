@@ -1,8 +1,12 @@
-"""Celery's own log lines about a job say that it ended and how, not with what: results and errors quote payloads."""
+"""Celery's own log lines about a job say that it ended and how, not with what: results and errors quote payloads.
+
+Its line of a success is left out: the harness's own says as much, and each line costs every job.
+"""
 
 import logging
 
 from billiard.util import LOGGER_NAME as billiard_logger
+from celery.app.trace import LOG_SUCCESS
 
 from harness.core.outcome import Dead, Deferred
 from harness.worker.trace import Delivery
@@ -23,6 +27,8 @@ class _NoPayload(logging.Filter):
         delivery = Delivery.current()
         if delivery is None or not isinstance(record.args, dict):
             return True
+        if record.msg is LOG_SUCCESS:
+            return False
         known = dict.fromkeys(_QUOTES, "…")
         if isinstance(delivery.outcome, (Deferred, Dead)):
             known["exc"] = delivery.outcome.failure.error_type

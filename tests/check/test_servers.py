@@ -121,7 +121,7 @@ def test_tables_that_are_too_old(
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     downgrade(place.url, revision="0001")
-    monkeypatch.setattr("harness.store.migrate.OLDEST", "0002")
+    monkeypatch.setattr("harness.store.revisions.OLDEST", "0002")
     assert_named(place.url, "schema", "works on 0002 and newer", caplog)
 
 

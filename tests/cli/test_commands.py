@@ -14,7 +14,8 @@ import click
 import pytest
 
 from harness.cli import harness as group
-from harness.store.migrate import current, newest
+from harness.store.migrate import current
+from harness.store.revisions import newest
 from tests.cli.conftest import Shell
 from tests.letters import Place
 

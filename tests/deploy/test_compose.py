@@ -19,7 +19,8 @@ import psutil
 import psycopg2
 import pytest
 
-from harness.store.migrate import current, newest
+from harness.store.migrate import current
+from harness.store.revisions import newest
 from tests import rabbitmq
 from tests.deploy.composed import COMPOSE, SERVICES, Stack
 from tests.services import Databases, Servers, run_sql

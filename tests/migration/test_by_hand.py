@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from harness.dev import pgbinaries
-from harness.store import migrate
+from harness.store import migrate, revisions
 from harness.store.database import Database
 from harness.store.grants import grants
 from tests.cli.conftest import Shell
@@ -22,7 +22,7 @@ from tests.migration.scenario import Scene, play
 from tests.services import run_sql
 from tests.store.test_migrations import catalog
 
-KNOWN = migrate.revisions()
+KNOWN = revisions.revisions()
 
 
 def psql(url: str, statements: str) -> None:
@@ -69,7 +69,7 @@ def test_the_sql_without_a_database() -> None:
 def test_check_says_where_it_stands(empty_database: str) -> None:
     shell = Shell(empty_database)
     assert shell.json("migrate", "--check", code=1) == {
-        "schema": "core", "current": None, "newest": KNOWN[-1], "oldest": migrate.OLDEST, "status": "missing",
+        "schema": "core", "current": None, "newest": KNOWN[-1], "oldest": revisions.OLDEST, "status": "missing",
     }  # fmt: skip
     assert shell.json("migrate") == {"schema": "core", "before": None, "after": KNOWN[-1]}
     assert shell.json("migrate", "--check")["status"] == "up_to_date"
@@ -77,9 +77,9 @@ def test_check_says_where_it_stands(empty_database: str) -> None:
 
 
 def test_the_oldest_revision_is_known() -> None:
-    assert migrate.OLDEST in KNOWN
-    assert [migrate.stand(revision) for revision in (None, KNOWN[-1], "9999")] == [
-        migrate.Stand.MISSING, migrate.Stand.UP_TO_DATE, migrate.Stand.AHEAD,
+    assert revisions.OLDEST in KNOWN
+    assert [revisions.stand(revision) for revision in (None, KNOWN[-1], "9999")] == [
+        revisions.Stand.MISSING, revisions.Stand.UP_TO_DATE, revisions.Stand.AHEAD,
     ]  # fmt: skip
 
 

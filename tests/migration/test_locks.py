@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from alembic import command
-from harness.store import migrate
+from harness.store import migrate, revisions
 from harness.store.patience import Patience
 from harness.store.processed_jobs import FenceState, Key
 from tests.letters import SERVICE, Place, arrival
@@ -26,7 +26,7 @@ from tests.worker.running import ROOT, until
 #: Locks behind which a worker's INSERT, UPDATE or DELETE waits.
 STRONG = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 _STATED = re.compile(r"(\w+) ((?:ACCESS EXCLUSIVE|SHARE ROW EXCLUSIVE|EXCLUSIVE|SHARE)(?! UPDATE))")
-KNOWN = migrate.revisions()
+KNOWN = revisions.revisions()
 UPGRADES = (ROOT / "docs" / "howto" / "upgrades.md").read_text()
 #: Seconds that no statement of a worker may wait for a migration: as long as a migration waits for a lock.
 LONGEST = Patience().lock_timeout
@@ -157,7 +157,8 @@ def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
     def add(statements: str, locks: str = "none on a table that was there.") -> Path:
         folder = with_migration(tmp_path, statements, locks=locks).tree / "alembic"
-        monkeypatch.setattr(migrate, "scripts", lambda: folder)
+        for module in (migrate, revisions):
+            monkeypatch.setattr(module, "scripts", lambda: folder)
         return folder
 
     return add
@@ -169,8 +170,8 @@ def test_a_migration_takes_the_locks_that_it_states(place: Place, revision: str)
     if before:
         migrate.upgrade(place.url, revision=before[-1])
         fill(place)
-    assert taken(place, revision) == stated(revision, migrate.scripts())
-    said = re.search(r"^Locks: (.+?)(?:\n\n|\Z)", docstring(revision, migrate.scripts()), re.DOTALL | re.MULTILINE)
+    assert taken(place, revision) == stated(revision, revisions.scripts())
+    said = re.search(r"^Locks: (.+?)(?:\n\n|\Z)", docstring(revision, revisions.scripts()), re.DOTALL | re.MULTILINE)
     assert said is not None
     row = re.search(rf"^\| `{revision}` .*$", UPGRADES, re.MULTILINE)
     assert row, f"docs/howto/upgrades.md has no row for {revision}"

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.store import migrate
+from harness.store import migrate, revisions
 from tests.migration import releases, scenario
 from tests.migration.releases import NoRelease, Release, released, this, with_migration
 from tests.migration.scenario import Broken, Scene, play
 from tests.worker.running import ROOT, until
 
-KNOWN = migrate.revisions()
-SUPPORTED = KNOWN[KNOWN.index(migrate.OLDEST) :]
+KNOWN = revisions.revisions()
+SUPPORTED = KNOWN[KNOWN.index(revisions.OLDEST) :]
 #: What the last release meets in a roll-out: every revision after its own; its own, while there is no newer one.
 NEWER = KNOWN[KNOWN.index(releases.REVISION) + 1 :] or [releases.REVISION]
 
@@ -83,7 +83,7 @@ def test_a_roll_out_under_load(empty_database: str, redis_url: str, tmp_path: Pa
             assert "novelt" not in scene.text()
         new.wait("the effects", scenario.EFFECTS, dict.fromkeys(sent, 1))
         new.wait("the fences", scenario.FENCES, dict.fromkeys(sent, "done"))
-    assert migrate.stand(migrate.current(empty_database, "jobs")) is migrate.Stand.AHEAD
+    assert revisions.stand(migrate.current(empty_database, "jobs")) is revisions.Stand.AHEAD
 
 
 def test_a_worker_started_after_the_next_release_has_migrated(
@@ -104,8 +104,8 @@ def test_a_migration_that_breaks_older_code_is_found(
 
 def test_a_schema_that_is_too_old_is_refused(empty_database: str, redis_url: str, tmp_path: Path) -> None:
     newer = with_migration(tmp_path, ADDITIVE)
-    module = newer.tree / "harness" / "store" / "migrate.py"
-    module.write_text(module.read_text().replace(f'OLDEST = "{migrate.OLDEST}"', 'OLDEST = "9001"'))
+    module = newer.tree / "harness" / "store" / "revisions.py"
+    module.write_text(module.read_text().replace(f'OLDEST = "{revisions.OLDEST}"', 'OLDEST = "9001"'))
     migrate.upgrade(empty_database)
     with (
         pytest.raises(Broken, match=f"has tables of the older release {KNOWN[-1]}.*harness migrate"),

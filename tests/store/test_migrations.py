@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -9,8 +11,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from harness.core.errors import ConfigError
+from harness.store import migrate
 from harness.store.database import Database
-from harness.store.migrate import current, downgrade, newest, upgrade
+from harness.store.migrate import current, downgrade, upgrade
+from harness.store.revisions import newest, revisions
 from harness.store.schema import tables_of
 from tests.letters import Place
 
@@ -143,3 +147,16 @@ def test_the_right_to_create_schemas_is_not_needed_where_there_is_one(empty: Pla
         assert current(poor) == newest()
     finally:
         empty.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_the_files_are_named_after_their_revisions() -> None:
+    """`revisions` reads the names alone; Alembic reads the files."""
+    script = migrate._script(migrate._config("core"))
+    assert revisions() == [one.revision for one in script.walk_revisions()][::-1]
+    assert script.get_current_head() == newest()
+
+
+def test_a_worker_imports_neither_alembic_nor_sentry() -> None:
+    code = "import harness, harness.worker.harness, sys; print({'alembic', 'sentry_sdk'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.store import migrate
+from harness.store import revisions
 from harness.store.server import Server
 from harness.worker.check.facts import Facts
 from harness.worker.check.finding import Found, Note, Start, Verdict, check
@@ -40,11 +40,11 @@ def database(facts: Facts) -> Iterator[Found]:
 def schema(facts: Facts) -> Iterator[Found]:
     where = f"The schema {facts.settings.schema_name!r} of the database"
     revision = _server(facts).revision
-    stand = migrate.stand(revision)
-    if stand is migrate.Stand.MISSING and not _server(facts).missing_rights:
+    stand = revisions.stand(revision)
+    if stand is revisions.Stand.MISSING and not _server(facts).missing_rights:
         yield f"{where} has no tables of the harness."
-    elif stand is migrate.Stand.TOO_OLD:
-        yield f"{where} has tables of the older release {revision}; this one works on {migrate.OLDEST} and newer."
+    elif stand is revisions.Stand.TOO_OLD:
+        yield f"{where} has tables of the older release {revision}; this one works on {revisions.OLDEST} and newer."
 
 
 @check(
@@ -58,8 +58,8 @@ def schema(facts: Facts) -> Iterator[Found]:
 )
 def schema_behind(facts: Facts) -> Iterator[Found]:
     revision = _server(facts).revision
-    if migrate.stand(revision) is migrate.Stand.BEHIND:
-        yield f"The tables are at {revision}, behind this release ({migrate.newest()})."
+    if revisions.stand(revision) is revisions.Stand.BEHIND:
+        yield f"The tables are at {revision}, behind this release ({revisions.newest()})."
 
 
 @check(
@@ -73,7 +73,7 @@ def schema_behind(facts: Facts) -> Iterator[Found]:
 )
 def schema_ahead(facts: Facts) -> Iterator[Found]:
     revision = _server(facts).revision
-    if migrate.stand(revision) is migrate.Stand.AHEAD:
+    if revisions.stand(revision) is revisions.Stand.AHEAD:
         yield f"The tables are at {revision}, which this release does not know: it is older than they are."
 
 
