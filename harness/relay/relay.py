@@ -4,7 +4,8 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import tenacity
 
@@ -20,8 +21,6 @@ from harness.store.store import Store
 
 log = logging.getLogger("harness")
 
-#: Sends one row's message and returns when the broker has confirmed it; raises otherwise.
-Publish = Callable[[InboxRow], None]
 #: Seconds until a row whose queue does not exist is tried again.
 UNROUTABLE_DELAY = 15.0
 #: Seconds until the row at which publishing failed is tried again; the others go on at once.
@@ -32,6 +31,22 @@ MEND_EVERY, MEND_KEYS = 1.0, 500
 
 class Unroutable(HarnessError):
     """The broker has no queue of that name: the row stays in the inbox and says so."""
+
+
+@dataclass
+class Sent:
+    """What became of rows that were published, by their ids; of those in neither nobody knows.
+
+    `error`: the broker, or the connection to it, has failed meanwhile.
+    """
+
+    confirmed: set[int] = field(default_factory=set)
+    refused: dict[int, Unroutable] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+#: Sends the messages of rows and returns when the broker has confirmed them.
+Publish = Callable[[Sequence[InboxRow]], Sent]
 
 
 class Relay:
@@ -67,6 +82,8 @@ class Relay:
         self.highest_first, self.caps, self.wake = highest_first, caps, wake
         self.cursor = Cursor()
         self._mended, self._mend_next = "", 0.0
+        #: A batch has failed: the next one goes row by row.
+        self._careful = False
 
     def step(self) -> int:
         """Send what is due, one batch; returns how many rows it looked at, also of those whose turn it is not.
@@ -84,22 +101,38 @@ class Relay:
                 caps=self.caps(),
                 cursor=self.cursor,
             )
-        sent = 0
-        for index, row in enumerate(rows):
-            try:
-                self.publish(row)
-                sent += 1
-            except Unroutable as error:
-                log.warning("relay: %s", error)
-                self._release([row], delay=UNROUTABLE_DELAY, error=str(error))
-            except Exception as error:
-                # This row stands back, in case that the fault is its own: else it would be the first again, for ever.
-                self._release([row], delay=REFUSED_DELAY, error=f"{type(error).__name__}: {error}"[:1000])
-                self._release(rows[index + 1 :], error=None)
-                raise
-        if sent:
-            self.events.emit(Relayed(sent, self.service))
+        self._publish(rows)
         return max(len(rows), self.cursor.looked)
+
+    def _publish(self, rows: list[InboxRow]) -> None:
+        """Publish what is leased. Raises the broker's error, when the rest is released."""
+        width = 1 if self._careful else max(len(rows), 1)
+        count, sent = 0, Sent()
+        for start in range(0, len(rows), width):
+            chunk = rows[start : start + width]
+            sent = self.publish(chunk)
+            count += len(sent.confirmed)
+            for row in chunk:
+                if (refusal := sent.refused.get(row.id)) is not None:
+                    log.warning("relay: %s", refusal)
+                    self._release([row], delay=UNROUTABLE_DELAY, error=str(refusal))
+            if sent.error is not None:
+                unknown = [row for row in chunk if row.id not in sent.confirmed and row.id not in sent.refused]
+                self._stand_back(unknown, sent.error)
+                self._release(rows[start + width :], error=None)
+                break
+        self._careful = sent.error is not None
+        if count:
+            self.events.emit(Relayed(count, self.service))
+        if sent.error is not None:
+            raise sent.error
+
+    def _stand_back(self, rows: list[InboxRow], error: Exception) -> None:
+        """The fault may be a row's own. Which one's shows when the next ones go one at a time: that one waits."""
+        if self._careful:
+            self._release(rows, delay=REFUSED_DELAY, error=f"{type(error).__name__}: {error}"[:1000])
+        else:
+            self._release(rows, error=None)
 
     def mend(self) -> int:
         """Find rows to which nobody has passed the turn, in the next part of the keys; returns how many."""
@@ -142,6 +175,8 @@ class Relay:
             self.wake.wait(self.poll)
 
     def _release(self, rows: list[InboxRow], *, delay: float = 0.0, error: str | None) -> None:
+        if not rows:
+            return
         try:
             with self.database.begin() as session:
                 self.store.inbox.release(session, rows, delay=delay, error=error)

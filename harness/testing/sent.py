@@ -79,7 +79,7 @@ def caught(app: Celery, take: Callable[[Sent], None]) -> Iterator[None]:
 def dispatched(app: Celery, row: InboxRow) -> Wire:
     """A row of the inbox as the copy that the relay sends of it."""
     found: list[Wire] = []
-    _Relayed(app, found.append)(row)
+    _Relayed(app, found.append)([row])
     return found[0]
 
 

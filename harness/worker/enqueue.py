@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast, overload
 
 from celery.canvas import Signature
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, scoped_session
 
 from harness.core.errors import UsageError
 from harness.core.message import Message, digest
 from harness.enqueue import Enqueued, put
+from harness.enqueue.hint import after_commit
 from harness.enqueue.put import Steps
 from harness.store.enqueueing import Entry, Statement
 from harness.worker.decode import arguments_of
@@ -136,8 +139,8 @@ class Enqueues:
             made = _direct(harness, job, args, rest, options)
         steps = _steps(harness, [made])
         if _is_async(session):
-            return _first(_run_async(session, steps))
-        return _run(session, steps)[0]
+            return _first(_run_async(harness, session, steps))
+        return _run(harness, session, steps)[0]
 
     @overload
     def enqueue_many(self, session: "Sync", calls: Iterable[Call], /) -> list[Enqueued]: ...
@@ -158,7 +161,7 @@ class Enqueues:
                 raise UsageError(f"{call!r} is no signature. Write harness.enqueue_many(session, [job.s(…), …]).")
             entries.append(entry_of(harness.app, call, Options()))
         steps = _steps(harness, entries)
-        return _run_async(session, steps) if _is_async(session) else _run(session, steps)
+        return _run_async(harness, session, steps) if _is_async(session) else _run(harness, session, steps)
 
 
 def _direct(harness: "Harness", job: Any, args: Any, kwargs: dict[str, Any], options: dict[str, Any]) -> Entry:
@@ -190,24 +193,38 @@ def _is_async(session: Any) -> bool:
     return inspect.iscoroutinefunction(execute)
 
 
-def _run(session: Any, steps: Steps) -> list[Enqueued]:
+def _run(harness: "Harness", session: Any, steps: Steps) -> list[Enqueued]:
     rows: Any = None
     while True:
         try:
             wanted: Statement = steps.send(rows)
         except StopIteration as end:
+            owner = session.registry() if isinstance(session, scoped_session) else session
+            if isinstance(owner, Session) and _tells(harness, end.value):
+                _tell(harness, owner, owner.connection())
             return list(end.value)
         rows = session.execute(wanted.sql, wanted.values).all()
 
 
-async def _run_async(session: Any, steps: Steps) -> list[Enqueued]:
+async def _run_async(harness: "Harness", session: Any, steps: Steps) -> list[Enqueued]:
     rows: Any = None
     while True:
         try:
             wanted: Statement = steps.send(rows)
         except StopIteration as end:
+            owner = getattr(session, "sync_session", None)
+            if isinstance(owner, Session) and _tells(harness, end.value):
+                _tell(harness, owner, (await session.connection()).sync_connection)
             return list(end.value)
         rows = (await session.execute(wanted.sql, wanted.values)).all()
+
+
+def _tells(harness: "Harness", answers: list[Enqueued]) -> bool:
+    return harness.settings.notify and any(answer.is_new for answer in answers)
+
+
+def _tell(harness: "Harness", session: Session, connection: Connection) -> None:
+    after_commit(session, connection, harness.store.wake.channel, harness.settings.service)
 
 
 async def _first(answers: Awaitable[list[Enqueued]]) -> Enqueued:

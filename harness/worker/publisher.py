@@ -2,13 +2,15 @@
 
 import contextlib
 import struct
+from collections.abc import Sequence
 from typing import Any
 
+import amqp
 from amqp.exceptions import FrameSyntaxError
 from celery import Celery
 from kombu import Producer
 
-from harness.relay import Unroutable
+from harness.relay import Sent, Unroutable
 from harness.store.inbox import InboxRow
 from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, ORDERED, REPLAY
 
@@ -16,11 +18,13 @@ from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, ORDERED
 _DROPPED_HEADERS = ("redelivered", "harness_raw")
 #: A header that came in otherwise (a transactional enqueue, another broker) may not fit; the other rows go on.
 _CANNOT_TRAVEL = (TypeError, ValueError, OverflowError, struct.error, FrameSyntaxError)
+#: Seconds in which the broker has to say something of what was published; a RabbitMQ without memory says nothing.
+CONFIRMED_WITHIN = 30.0
 _KEPT_PROPERTIES = ("correlation_id", "reply_to", "priority", "message_id", "type", "app_id")
 
 
 class Publisher:
-    """Publishes rows over one connection; every call waits for the broker's confirm where the transport has one.
+    """Publishes rows over one connection; a batch waits once for the broker's confirms, where the transport has them.
 
     Messages go to the default exchange with the stored queue as routing key, so that no binding copies them elsewhere.
     """
@@ -29,78 +33,147 @@ class Publisher:
         self.app = app
         self._connection: Any = None
         self._producer: Any = None
-        self._returned: list[str] = []
+        self._confirms: _Confirms | None = None
 
-    def __call__(self, row: InboxRow) -> None:
-        """Send one row. Raises Unroutable where the broker says that the queue does not exist."""
+    def __call__(self, rows: Sequence[InboxRow]) -> Sent:
+        """Send rows, in their order; returns what became of each. Raises nothing: `Sent.error` has what went wrong."""
+        sent = Sent()
         try:
-            self._send(row)
-        except Unroutable:
-            raise
+            for row in rows:
+                self._send(row, sent)
+            self._settle(sent)
+        except Exception as error:
+            self.close()
+            sent.error = error
+        return sent
+
+    def _send(self, row: InboxRow, sent: Sent) -> None:
+        producer = self._open()
+        if self._confirms is not None:
+            self._confirms.expect(row)
+        try:
+            _publish(producer, row)
         except _CANNOT_TRAVEL as error:
+            if self._confirms is not None:
+                self._confirms.forget(row)
+            self._settle(sent)
             self.close()
             text = f"this broker's protocol has no form for the message of job {row.job_id} ({type(error).__name__})"
-            raise Unroutable(text) from error
-        except Exception:
-            self.close()
-            raise
+            sent.refused[row.id] = Unroutable(text)
+            return
+        if self._confirms is None:
+            sent.confirmed.add(row.id)
 
-    def _send(self, row: InboxRow) -> None:
-        producer = self._open()
-        message = row.message
-        past = _past(row)
-        headers = {key: value for key, value in message.headers.items() if key not in (*_DROPPED_HEADERS, *past)}
-        headers |= {
-            CONSUMER: row.consumer,
-            GENERATION: row.generation,
-            IGNORES: " ".join(past),
-            DISPATCH: row.dispatches,
-            "retries": row.attempts,
-        }
-        if row.letter_id is not None and not row.attempts:
-            headers[REPLAY] = row.letter_id
-        if row.place is not None:
-            headers[ORDERED] = row.ordering_key
-        properties = {k: v for k, v in message.properties.items() if k in _KEPT_PROPERTIES and v is not None}
-        self._returned.clear()
-        producer.publish(
-            message.body,
-            exchange="",
-            routing_key=message.queue,
-            content_type=message.content_type or "application/data",
-            content_encoding=message.content_encoding or "binary",
-            headers=headers,
-            delivery_mode=2,
-            mandatory=True,
-            retry=False,
-            **properties,
-        )
-        if self._returned:
-            raise Unroutable(
-                f"the broker has no queue {message.queue!r}: job {row.job_id} stays in the inbox until there is one"
-            )
+    def _settle(self, sent: Sent) -> None:
+        """Wait until the broker has said what became of all that was sent."""
+        if self._confirms is None:
+            return
+        try:
+            while self._confirms.open:
+                self._connection.drain_events(timeout=CONFIRMED_WITHIN)
+        finally:
+            self._confirms.tell(sent)
 
     def _open(self) -> Any:
         if self._producer is None:
             self._connection = self.app.connection_for_write()
-            options = dict(self._connection.transport_options or {})
-            amqp = self._connection.transport.driver_type == "amqp"
-            if amqp:
-                options["confirm_publish"] = True
-                self._connection.transport_options = options
+            # Not a confirm for each message, which would cost each a round trip: they are waited for together.
+            self._connection.transport_options = dict(self._connection.transport_options or {}, confirm_publish=False)
             self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=5)
-            self._producer = Producer(self._connection.default_channel, on_return=self._on_return if amqp else None)
+            channel = self._connection.default_channel
+            self._confirms = _Confirms(channel) if isinstance(channel, amqp.Channel) else None
+            self._producer = Producer(channel, auto_declare=False)
         return self._producer
-
-    def _on_return(self, error: Any, exchange: Any, routing_key: Any, message: Any) -> None:
-        self._returned.append(str(error))
 
     def close(self) -> None:
         """Drop the connection; the next call opens a new one."""
-        connection, self._connection, self._producer = self._connection, None, None
+        connection, self._connection, self._producer, self._confirms = self._connection, None, None, None
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.release()
+
+
+class _Confirms:
+    """What a RabbitMQ channel says of the messages that were published on it: confirmed, refused, or no such queue."""
+
+    def __init__(self, channel: amqp.Channel) -> None:
+        self.open: dict[int, InboxRow] = {}
+        self._number = 0
+        self._confirmed: list[InboxRow] = []
+        self._refused: list[InboxRow] = []
+        self._returned: set[tuple[Any, ...]] = set()
+        channel.events["basic_ack"].add(self._on_ack)
+        channel.events["basic_nack"].add(self._on_nack)
+        channel.events["basic_return"].add(self._on_return)
+        channel.confirm_select()
+
+    def expect(self, row: InboxRow) -> None:
+        """`row` is published next: the broker counts the messages of a channel from 1."""
+        self._number += 1
+        self.open[self._number] = row
+
+    def forget(self, row: InboxRow) -> None:
+        """It could not be published; nothing else is, on this channel."""
+        self.open.pop(self._number)
+
+    def tell(self, sent: Sent) -> None:
+        """Move what is known into `sent`."""
+        for row in self._confirmed:
+            if (row.consumer, row.generation, row.message.headers.get("id"), row.message.body) in self._returned:
+                text = f"the broker has no queue {row.message.queue!r}: job {row.job_id} stays in the inbox until then"
+                sent.refused[row.id] = Unroutable(text)
+            else:
+                sent.confirmed.add(row.id)
+        for row in self._refused:
+            text = f"the broker refuses more messages in queue {row.message.queue!r}: job {row.job_id} stays here"
+            sent.refused[row.id] = Unroutable(text)
+        self._confirmed, self._refused, self._returned = [], [], set()
+
+    def _on_ack(self, tag: int, multiple: bool) -> None:
+        self._confirmed += self._taken(tag, multiple)
+
+    def _on_nack(self, tag: int, multiple: bool) -> None:
+        self._refused += self._taken(tag, multiple)
+
+    def _taken(self, tag: int, multiple: bool) -> list[InboxRow]:
+        tags = [known for known in self.open if known <= tag] if multiple else [tag]
+        return [self.open.pop(known) for known in tags if known in self.open]
+
+    def _on_return(self, error: Any, exchange: Any, routing_key: Any, message: Any) -> None:
+        """There is no queue of that name. The broker says so before it confirms the message."""
+        headers = message.properties.get("application_headers", {})
+        body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
+        self._returned.add((headers.get(CONSUMER), headers.get(GENERATION), headers.get("id"), body))
+
+
+def _publish(producer: Producer, row: InboxRow) -> None:
+    message = row.message
+    past = _past(row)
+    headers = {key: value for key, value in message.headers.items() if key not in (*_DROPPED_HEADERS, *past)}
+    headers |= {
+        CONSUMER: row.consumer,
+        GENERATION: row.generation,
+        IGNORES: " ".join(past),
+        DISPATCH: row.dispatches,
+        "retries": row.attempts,
+    }
+    if row.letter_id is not None and not row.attempts:
+        headers[REPLAY] = row.letter_id
+    if row.place is not None:
+        headers[ORDERED] = row.ordering_key
+    properties = {k: v for k, v in message.properties.items() if k in _KEPT_PROPERTIES and v is not None}
+    producer.publish(
+        message.body,
+        exchange="",
+        routing_key=message.queue,
+        content_type=message.content_type or "application/data",
+        content_encoding=message.content_encoding or "binary",
+        headers=headers,
+        delivery_mode=2,
+        mandatory=True,
+        retry=False,
+        **properties,
+    )
 
 
 def _past(row: InboxRow) -> list[str]:

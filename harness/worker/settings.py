@@ -43,6 +43,7 @@ class Settings(BaseModel):
     policies: Mapping[str, Policy] = Field({}, description="A retry policy per queue.")
     relay: Literal["worker", "off"] = Field("worker", description="Does each worker start a relay?")
     relay_poll: PositiveFloat = Field(0.5, description="How often an idle relay looks for due rows.")
+    notify: bool = Field(True, description="Are the relays told after a commit that put jobs in? They poll as well.")
     relay_batch: PositiveInt = Field(100, description="Rows that a relay leases at once.")
     max_in_flight: PositiveInt | None = Field(
         None, description="Rows of one job that may be with the broker or at work at once; None: any number."

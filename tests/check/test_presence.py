@@ -14,6 +14,7 @@ from harness.relay import Relay, SignOfLife
 from harness.store.migrate import downgrade, upgrade
 from tests.check.doctor import patient
 from tests.letters import Place
+from tests.publishing import in_turn
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def place(database: str) -> Iterator[Place]:
 def relay(place: Place, seconds: float, service: str = "billing") -> None:
     """Run a relay for so long."""
     stop = threading.Event()
-    made = Relay(place.database, place.store, service, lambda row: None, place.events, poll=0.01)
+    made = Relay(place.database, place.store, service, in_turn(lambda row: None), place.events, poll=0.01)
     runs = threading.Thread(target=made.run, args=(stop,))
     runs.start()
     time.sleep(seconds)

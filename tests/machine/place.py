@@ -36,6 +36,7 @@ from harness.worker.publisher import _past
 from tests.machine import laws
 from tests.machine.faults import Faulty, Plan, install
 from tests.machine.laws import LIMITS, Died, Said, Sent
+from tests.publishing import in_turn
 
 POLICY = Policy(
     stop=tenacity.stop_after_attempt(laws.TRIES),
@@ -195,7 +196,7 @@ class Place:
             self.database,
             self.store,
             self.service,
-            publish,
+            in_turn(publish),
             Events(),
             lease=laws.LEASE,
             longest_lease=laws.LONGEST_LEASE,

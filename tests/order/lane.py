@@ -25,6 +25,7 @@ from harness.store.dispatch import Caps
 from harness.store.enqueueing import Entry
 from harness.store.inbox import Arrival, InboxRow
 from harness.store.processed_jobs import Key
+from tests.publishing import in_turn
 
 SERVICE = "s"
 LIMITS = Limits(fence_wait=0.3, outage_hold=3.0, busy_delay=0.0)
@@ -68,7 +69,7 @@ class Lane:
             self._new.append(row.job_id)
 
         self._new: list[str] = []
-        return Relay(self.database, self.store, SERVICE, publish, Events(), **more)
+        return Relay(self.database, self.store, SERVICE, in_turn(publish), Events(), **more)
 
     def relay(self, lease: float = 300.0, batch: int = 100, caps: Caps | None = None) -> list[str]:
         """One batch of one relay; the ids that it has sent."""

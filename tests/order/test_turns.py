@@ -12,6 +12,7 @@ from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, 
 from harness.store.inbox import InboxRow
 from harness.store.order import HELD_BY_TRANSACTION, WAITS_ITS_TURN
 from tests.order.lane import BLOCKS, Lane
+from tests.publishing import in_turn
 
 
 def dead(outcome: Outcome) -> int:
@@ -273,7 +274,7 @@ def published_to(lane: Lane, published: list[str]) -> Any:
         lane.sent[row.job_id] = row
         published.append(row.job_id)
 
-    return publish
+    return in_turn(publish)
 
 
 def test_many_relays_send_one_of_a_key(lane: Lane) -> None:

@@ -18,6 +18,7 @@ from harness.process import Copy, JobSpec, Limits, deliver
 from harness.relay import Relay
 from harness.store import Database, Store
 from harness.store.inbox import Arrival, InboxRow
+from tests.publishing import in_turn
 
 LIMITS = Limits(fence_wait=0.5, outage_hold=3.0)
 ARRIVAL = Arrival("s", "s/t", "t", "j1", Message(b"[[],{},{}]", "application/json", "utf-8", {}, {}, "q"))
@@ -126,9 +127,11 @@ def test_one_row_that_cannot_be_sent_does_not_hold_up_the_others(db: Database, s
     with db.begin() as session:
         for job_id in ("bad", "good1", "good2"):
             store.inbox.add(session, replace(ARRIVAL, job_id=job_id))
-    relay = Relay(db, store, "s", publish, Events())
-    with pytest.raises(ValueError, match="refused"):
-        relay.step()
+    relay = Relay(db, store, "s", in_turn(publish), Events())
+    for _ in range(2):  # all at once, then row by row: now it is known which one it is
+        with pytest.raises(ValueError, match="refused"):
+            relay.step()
+        assert sent == []
     assert relay.step() == 2
     assert sent == ["good1", "good2"]
     with db.begin() as session:
