@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model crash-sweep soak fuzz failures bench docs docs-serve screenshots
+.PHONY: help setup demo test lint model crash-sweep soak fuzz failures bench bench-relay docs docs-serve screenshots
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ screenshots: $(READY) ## The pictures of Flower in docs/images, written by the t
 
 bench: $(READY) ## What a job costs against plain Celery and a fence by hand; about five minutes
 	$(BIN)/python -m benchmarks
+
+bench-relay: $(READY) ## How fast the relay is: latency, rows a second, keys, a million rows; about five minutes
+	$(BIN)/python -m benchmarks.relay --results benchmarks/RELAY.md
 
 failures: $(READY) ## Every way to lose a job, beside plain Celery, on both brokers; about ten minutes
 	$(BIN)/python -m tests.failures

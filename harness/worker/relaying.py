@@ -37,7 +37,7 @@ def relay_of(harness: "Harness") -> Relay:
         # kombu's Redis transport serves priority 0 first, RabbitMQ the highest.
         highest_first=not is_redis(harness.app.conf),
         caps=lambda: caps_of(harness),
-        wake=WakeUp(harness.database, settings.schema_name, settings.service),
+        wake=WakeUp(harness.database, settings.schema_name, settings.service) if settings.notify else None,
     )
 
 

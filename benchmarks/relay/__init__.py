@@ -1,0 +1,1 @@
+"""How fast the relay is: from a commit to the broker, and to the work; with many rows waiting; with keys."""
