@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint model crash-sweep soak fuzz failures bench bench-relay docs docs-serve screenshots
+.PHONY: help setup demo test lint model crash-sweep soak order fuzz failures bench bench-relay docs docs-serve screenshots
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,10 @@ crash-sweep: $(READY) ## Every fail point × four faults, on both brokers, with 
 MINUTES ?= 5
 soak: $(READY) ## Load while workers, servers and connections die; then each job is accounted for: make soak MINUTES=5
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+BROKER ?= rabbitmq
+order: $(READY) ## 20,000 jobs over 200 keys, failures, killed processes: is the order kept? make order BROKER=redis
+	$(BIN)/python -m tests.order --broker $(BROKER) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(READY) ## The state machine for longer, and 10,000 mutated messages into real workers; about ten minutes
 	$(BIN)/python -m tests.machine

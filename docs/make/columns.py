@@ -9,6 +9,8 @@ TABLES = {
     "audit_log": "Who did what to which letter. Append-only: triggers refuse UPDATE, DELETE and TRUNCATE.",
     "audit_seals": "Hashes over ranges of the audit log, each over the one before. The table is there; nothing writes "
     "it yet.",
+    "order_places": "Where dead jobs stand in the order of their keys: a replay takes its old place, and a letter may "
+    "block its key.",
     "presence": "When the relays and beat of a service were last at work, for `harness check`.",
 }
 
@@ -19,8 +21,8 @@ _MESSAGE = {
     "headers": "The message's headers, in the harness's own exact form.",
     "properties": "The message's properties, in the same form.",
     "queue": "The queue that it came from, and that it is sent to again.",
-    "ordering_key": "Jobs with the same key are sent in their order.",
-    "sequence": "The place of the job among those with its ordering key.",
+    "ordering_key": "Jobs with the same key run one after another.",
+    "sequence": "The place of the job among those that its transaction has put in. NULL: it has no place.",
     "tenant": "Whose job it is, where a service has several customers.",
     "priority": "The message's priority.",
     "correlation_id": "What ties the job to the request that it came from; passed on to what its handler sends.",
@@ -56,10 +58,10 @@ _OF_TABLE = {
         "dispatches": "How often the relay has sent the row since it became due.",
         "generation": "Tells the copies of this wait from those of an earlier one: see "
         "[decision 1](../decisions/0001-generation-numbers.md).",
-        "leased_until": "The relay has sent the row, and does not send it again before.",
+        "leased_until": "The relay does not send the row before: it has sent it, or there is a `relay_error`.",
         "failures": "Every failure so far: kind, error, traceback, time, try, worker.",
         "letter_id": "The dead letter that this is a replay of.",
-        "relay_error": "What the relay met when it tried to send the row.",
+        "relay_error": "What the relay met when it tried to send the row, or why it did not: `waits for its turn`.",
         "created_at": "When the job began to wait.",
     },
     "dead_letters": {
@@ -99,6 +101,14 @@ _OF_TABLE = {
         "job_id": _JOB["job_id"],
         "reason": "Why: the note, the discard's reason, the reason of the death.",
         "details": "More about it, as JSON.",
+    },
+    "order_places": {
+        "letter_id": "The dead letter.",
+        "service": _JOB["service"],
+        "ordering_key": "Its key.",
+        "xid": "The transaction that put the job in.",
+        "sequence": "The job's number there.",
+        "blocks": "The jobs behind it wait until the letter is closed.",
     },
     "presence": {
         "service": _JOB["service"],

@@ -23,6 +23,8 @@ def relay(loglevel: str) -> None:
 
     here = door()
     here.harness.app.log.setup(loglevel=loglevel.upper(), redirect_stdouts=False)
+    # What its jobs say of themselves counts here, too: max_in_flight.
+    here.harness.app.loader.import_default_modules()
     _needs_tables(here.harness)
     click.echo(f"relaying the jobs of service {here.service!r}; Ctrl-C or SIGTERM ends it", err=True)
     relaying.run(here.harness)

@@ -209,10 +209,13 @@ class Order:
         return oldest or "", session.scalar(letter.order_by(t.c.xid, t.c.sequence).limit(1))
 
     def ahead(self, session: Session, service: str) -> int:
-        """How many rows have a place that a transaction of this cluster can't have made: they were restored here."""
+        """How many rows and letters have a place that no transaction of this cluster can have made."""
         query = f"""
             SELECT count(*) FROM {self.inbox.fullname}
             WHERE service = :service AND sequence IS NOT NULL AND {_AHEAD}"""
+        if self.has_places(session):
+            letters = f"SELECT count(*) FROM {self.places.fullname} WHERE service = :service AND {_AHEAD}"
+            query = f"SELECT ({query}) + ({letters})"
         return int(session.scalar(text(query), {"service": service}) or 0)
 
     def renumber(self, session: Session, service: str) -> int:
@@ -232,20 +235,12 @@ class Order:
                 f" UNION ALL SELECT 'order_places', letter_id, xid, sequence FROM {self.places.fullname} "
                 "WHERE service = :service"
             )
-        session.execute(
-            text(
-                f"CREATE TEMPORARY TABLE harness_places ON COMMIT DROP AS SELECT of, id, "
-                f"row_number() OVER (ORDER BY xid, sequence) AS number FROM ({every}) e"
-            ),
-            {"service": service},
-        )
-        changed = 0
-        for t, key in tables.items():
-            done = session.execute(
-                text(
-                    f"UPDATE {t.fullname} t SET xid = '{_BEFORE_ALL}', sequence = n.number FROM harness_places n "
-                    f"WHERE n.of = '{t.name}' AND n.id = t.{key} RETURNING n.id"
-                )
-            )
-            changed += len(done.all())
-        return changed
+        changes = {
+            t.name: f"UPDATE {t.fullname} t SET xid = '{_BEFORE_ALL}', sequence = n.number FROM new n "
+            f"WHERE n.of = '{t.name}' AND n.id = t.{key} RETURNING 1"
+            for t, key in tables.items()
+        }
+        done = ", ".join(f"changed_{name} AS ({sql})" for name, sql in changes.items())
+        total = " + ".join(f"(SELECT count(*) FROM changed_{name})" for name in changes)
+        numbers = f"SELECT e.*, row_number() OVER (ORDER BY xid, sequence) AS number FROM ({every}) e"
+        return int(session.scalar(text(f"WITH new AS ({numbers}), {done} SELECT {total}"), {"service": service}) or 0)

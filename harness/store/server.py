@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
 from harness.store.database import Database
+from harness.store.held import OrderHeld, order_held
 from harness.store.presence import Sign
 from harness.store.revisions import VERSION_TABLE
 from harness.store.schema import tables_of
@@ -92,6 +93,7 @@ class Server:
     signs: tuple[Sign, ...] | None = None
     overdue: int = 0
     overdue_by: float = 0.0
+    order: OrderHeld | None = None
 
     def setting(self, name: str) -> str:
         """The value, '' where this version has no such setting."""
@@ -99,12 +101,17 @@ class Server:
         return found.value if found else ""
 
 
-def read(url: str, schema: str, service: str, clock: Callable[[], float] = time.time) -> Server:
-    """Look at the server. Raises DBAPIError where it cannot be reached, or refuses."""
+def read(
+    url: str, schema: str, service: str, clock: Callable[[], float] = time.time, *, thorough: bool = False
+) -> Server:
+    """Look at the server; `thorough`: also through the whole inbox. Raises DBAPIError where it can't be reached."""
     database = Database(url)
     try:
         with database.engine.connect() as connection:
-            return _read(connection, schema, service, clock)
+            server = _read(connection, schema, service, clock)
+            if thorough and server.revision is not None and not server.missing_rights:
+                return replace(server, order=order_held(Session(connection), Store.of(schema), service))
+            return server
     finally:
         database.dispose()
 

@@ -28,8 +28,7 @@ class Wake:
         inbox = order.inbox.fullname
         self.channel = channel(schema)
         # No trouble where the successor is locked: the relay has it in hand.
-        self._next = f"""
-            WITH head AS (
+        self._next = f"""WITH head AS (
                 SELECT id, relay_error, leased_until FROM {inbox}
                 WHERE service = %(service)s AND ordering_key = %(key)s AND sequence IS NOT NULL
                 ORDER BY xid, sequence LIMIT 1

@@ -119,7 +119,7 @@ class Enqueues:
         `session`: a SQLAlchemy Session, scoped_session or Connection; of AsyncSession and AsyncConnection the call is
         awaited. Options, also beside arguments: `job_id`, `delay` (seconds or timedelta) or `eta` (an aware datetime),
         `priority` (0 to 255, as the broker reads it), `expires` (seconds, timedelta or an aware datetime), `tenant`,
-        `ordering_key` (kept and passed on; this release does not run the jobs of a key one after another).
+        `ordering_key` (the jobs of the service with one key run one after another, in the order of the commits).
 
         Returns an `Enqueued`. Raises InvalidPayload for arguments that the handler would not take, ConflictingJob for a
         `job_id` that is known with other arguments, UsageError for anything else that cannot be; then nothing is

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from harness.relay import Relay
@@ -36,7 +37,7 @@ def relay_of(harness: "Harness") -> Relay:
         poll=settings.relay_poll,
         # kombu's Redis transport serves priority 0 first, RabbitMQ the highest.
         highest_first=not is_redis(harness.app.conf),
-        caps=lambda: caps_of(harness),
+        caps=cache(lambda: caps_of(harness)),
         wake=WakeUp(harness.database, settings.schema_name, settings.service) if settings.notify else None,
     )
 

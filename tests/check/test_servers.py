@@ -69,7 +69,7 @@ def assert_named(url: str, name: str, says: str, caplog: pytest.LogCaptureFixtur
         ("read-only", ["SET default_transaction_read_only = on"], "is on for the role"),
         ("session-timeouts", ["SET statement_timeout = '20s'"], "statement_timeout is 20 s for the role"),
         ("session-timeouts", ["SET idle_in_transaction_session_timeout = '10s'"], "session_timeout is 10 s"),
-        ("connections", ["CONNECTION LIMIT 2"], "may open 3 connections, and PostgreSQL lets this role have 2"),
+        ("connections", ["CONNECTION LIMIT 2"], "may open 4 connections, and PostgreSQL lets this role have 2"),
     ],
 )
 def test_settings_of_the_role(

@@ -86,7 +86,7 @@ class Place:
                 environment={"ORDER_FAULT": fault},
                 harness_relay="worker" if number < 2 else "off",
                 harness_max_deliveries=60,
-                # A backlog of 200 jobs on a loaded machine must not be sent twice; what a killed relay has leased waits.
+                # On a loaded machine a backlog must not be sent twice; what a killed relay has leased waits so long.
                 harness_lease=20.0,
             )
             for number in range(3)

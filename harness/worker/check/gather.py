@@ -28,15 +28,15 @@ def at_start(harness: "Harness", options: Options) -> Facts:
 def everything(harness: "Harness", management: str | None = None) -> Facts:
     """What `harness check` looks at. `management`: URL of RabbitMQ's management API."""
     facts = Facts(harness, harness.settings)
-    _ask_database(facts)
+    _ask_database(facts, thorough=True)
     _ask_broker(facts, management)
     return facts
 
 
-def _ask_database(facts: Facts) -> None:
+def _ask_database(facts: Facts, *, thorough: bool = False) -> None:
     settings = facts.settings
     try:
-        facts.database = server.read(settings.database_url, settings.schema_name, settings.service)
+        facts.database = server.read(settings.database_url, settings.schema_name, settings.service, thorough=thorough)
     except DBAPIError as error:
         facts.database_problem = _line(error.orig or error)
 
