@@ -1,5 +1,6 @@
 """What a failure leads to: a deferral or a dead letter, decided behind the fence."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,30 +28,6 @@ class NotOurs(Exception):
     """Rolls back a fence that was taken for a row that has gone on without this copy."""
 
 
-def verdict(
-    database: Database,
-    store: Store,
-    copy: Copy,
-    failure: Failure,
-    policy: Policy,
-    limits: Limits,
-    *,
-    final: Reason | None = None,
-    payload: Any = None,
-) -> Deferred | Dead | Duplicate | Stale:
-    """Record what becomes of the job after `failure`, in one transaction, fence first.
-
-    With `final` it is dead for that reason, whatever the policy says. Where another copy has decided, the verdict is
-    void and the copy is a duplicate or stale.
-    """
-    try:
-        with database.begin() as session:
-            row = own(session, store, copy, limits)
-            return _record(session, store, copy, row, failure, policy, final, payload)
-    except NotOurs:
-        return settle_alone(database, store, copy, limits)
-
-
 def own(session: Session, store: Store, copy: Copy, limits: Limits) -> InboxRow | None:
     """Take the fence as `waiting` and, for a copy of the relay, its inbox row. NotOurs: roll back, and settle."""
     taken = store.fence.take(
@@ -69,6 +46,35 @@ def own(session: Session, store: Store, copy: Copy, limits: Limits) -> InboxRow 
     if row is None:
         raise NotOurs
     return row
+
+
+#: Takes the fence as `waiting` for a verdict; see `own`.
+Own = Callable[[Session, Store, Copy, Limits], InboxRow | None]
+
+
+def verdict(
+    database: Database,
+    store: Store,
+    copy: Copy,
+    failure: Failure,
+    policy: Policy,
+    limits: Limits,
+    *,
+    final: Reason | None = None,
+    payload: Any = None,
+    own: Own = own,
+) -> Deferred | Dead | Duplicate | Stale:
+    """Record what becomes of the job after `failure`, in one transaction, fence first.
+
+    With `final` it is dead for that reason, whatever the policy says. Where another copy has decided, the verdict is
+    void and the copy is a duplicate or stale.
+    """
+    try:
+        with database.begin() as session:
+            row = own(session, store, copy, limits)
+            return _record(session, store, copy, row, failure, policy, final, payload)
+    except NotOurs:
+        return settle_alone(database, store, copy, limits)
 
 
 def _record(

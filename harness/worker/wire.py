@@ -20,6 +20,8 @@ IGNORES = "harness_ignores"
 DISPATCH = "harness_dispatch"
 #: An operator's or beat's replay, on its first try.
 REPLAY = "harness_replay"
+#: Never in a message: what the parent says to its child of the claim that this delivery may take.
+CLAIM = "harness_claim"
 CORRELATION = "harness_correlation_id"
 SENT_AT = "harness_sent_at"
 TENANT = "harness_tenant"
@@ -144,6 +146,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes
         sent_at=moment(headers.get(SENT_AT)) or (uuid7_time(raw_id) if isinstance(raw_id, str) else None),
         revoked=wire.revoked,
         worker=wire.worker,
+        claim=marks.get(CLAIM) if marks else None,
     )
 
 
