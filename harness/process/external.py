@@ -160,7 +160,7 @@ class Outside:
 
     def _raised(self, error: BaseException, raw: Any) -> BaseException | Failure:
         """The handler's word counts, but the loss of its connection is none: it may have made its call before."""
-        if _is_away(error, raw) and classify(error).kind is Kind.transient:
+        if (raw.closed or _is_away(error, raw)) and classify(error).kind is Kind.transient:
             return lost("its connection to PostgreSQL broke in the handler", error)
         return error
 
