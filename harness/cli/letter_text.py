@@ -111,7 +111,8 @@ def write(
     say(many(len(letter.failures), "failure"))
     for failure in letter.failures:
         who = f"  worker {failure['worker']}" if failure.get("worker") else ""
-        say(f"  {failure.get('at', '')}  try {failure.get('attempt', '?')}  {failure.get('kind', '')}{who}")
+        often = f"  {failure['times']} times since {failure['first_at']}" if failure.get("times") else ""
+        say(f"  {failure.get('at', '')}  try {failure.get('attempt', '?')}  {failure.get('kind', '')}{often}{who}")
         say(_indented(f"{failure['error_type']}: {failure['message']}"))
         if tracebacks and failure.get("traceback"):
             say(_indented(failure["traceback"]))

@@ -7,11 +7,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from harness.core.failure import Failure
+from harness.core.failure import Failure, Kind
 from harness.core.outcome import Dead, Deferred, Duplicate, Stale
 from harness.core.policy import GiveUp, Policy, Retry, decide
 from harness.core.reason import Reason
 from harness.core.view import jsonable
+from harness.process import history
 from harness.process.copy import Copy
 from harness.process.settle import settle_alone
 from harness.process.spec import Limits
@@ -19,9 +20,6 @@ from harness.store.database import Database, seconds_until
 from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
-
-#: A job that waits for hours may fail often without spending tries: the newest failures are kept.
-KEPT_FAILURES = 100
 
 
 class NotOurs(Exception):
@@ -93,8 +91,12 @@ def _record(
         "attempt": attempt,
         "worker": copy.worker,
     }
-    failures = [*(row.failures if row else []), entry][-KEPT_FAILURES:]
+    before = row.failures if row else []
     waited = -seconds_until(session, row.created_at) if row else 0.0
+    if failure.kind is Kind.not_ready:
+        after = history.not_ready_after(before, waited)
+        entry, waited = history.noted(entry, after), waited - after
+    failures = history.add(before, entry)
     match GiveUp(final) if final else decide(failure, attempt, policy, waited):
         case Retry(delay, spends_try):
             spent = attempt if spends_try else attempt - 1

@@ -1,15 +1,15 @@
 """The Celery app of the external tests: jobs that call the other side, and note it in the database afterwards."""
 
-import os
 import signal
 import time
 import urllib.error
 import urllib.request
 
+import tenacity
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from harness import Job, NotReady, OutcomeUnknown, Permanent, RetryLater
+from harness import Job, NotReady, OutcomeUnknown, Permanent, Policy, RetryLater
 from tests.worker.app import app, effect, harness, quick
 
 __all__ = ["app"]
@@ -74,7 +74,7 @@ def stopped(session: Session, job: Job, url: str, seconds: float) -> None:
 def fails_outside(session: Session, job: Job, url: str, how: str, good: int = 2) -> None:
     call(url, job)
     effect(session, job)
-    if job.attempt >= good and how != "not_ready":
+    if job.attempt >= good:
         return
     if how == "raises":
         raise ValueError("the other side says no")
@@ -86,8 +86,6 @@ def fails_outside(session: Session, job: Job, url: str, how: str, good: int = 2)
         raise OutcomeUnknown("no answer")
     if how == "mapped":
         raise TimeoutError("no answer")
-    if how == "not_ready" and not os.path.exists(url.partition("#")[2]):
-        raise NotReady("not yet")
     if how == "connection":
         session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
     if how == "swallows":
@@ -96,3 +94,21 @@ def fails_outside(session: Session, job: Job, url: str, how: str, good: int = 2)
         except Exception:
             pass
         return
+
+
+impatient = Policy(not_ready_wait=tenacity.wait_fixed(0.3), not_ready_deadline=4)
+
+
+@harness.job(name="create")
+def create(session: Session, job: Job, account: str) -> None:
+    effect(session, job, account)
+
+
+@harness.job(name="modify", policy=impatient)
+def modify(session: Session, job: Job, account: str) -> None:
+    """It may overtake the job that creates what it changes."""
+    if not session.scalar(
+        text("SELECT count(*) FROM ledger WHERE task = 'create' AND note = :account"), {"account": account}
+    ):
+        raise NotReady(f"there is no account {account}")
+    effect(session, job, account)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
+import pytest
 from celery import Celery
 
 from harness.testing import failpoints
@@ -16,7 +18,6 @@ from tests.external.service import Service
 from tests.worker.running import ROOT, State, Worker, until
 
 Calls = Callable[[str, str], int]
-STEPS = ("before_claim", "claim_written", "claim_committed", "after_handler", "before_done", "done_written")
 #: (point, fault, task) → how it ends: fence, effects in the ledger, calls of the other side.
 DONE, QUIET, UNCALLED, CALLED = ("done", 1, 1), ("done", 0, 1), ("dead", 0, 0), ("dead", 0, 1)
 CASES: dict[tuple[str, str, str], tuple[str, int, int]] = {
@@ -108,8 +109,9 @@ def test_the_whole_worker_is_killed_before_during_and_after_the_call(
     assert [letter.job_id for letter in state.letters() if letter.resolved_at is None] == [before]
 
 
+@pytest.mark.parametrize("broker_url", [pytest.param("redis", marks=pytest.mark.redis)], indirect=True)
 def test_a_worker_that_is_stopped_past_the_deadline_can_change_nothing(
-    start: Callable[..., Worker], sender: Celery, state: State, service: Service, calls: Calls, broker_url: str
+    start: Callable[..., Worker], sender: Celery, state: State, service: Service, calls: Calls
 ) -> None:
     worker, job_id = start(concurrency=1), uuid4().hex
     assert worker.process is not None
@@ -145,8 +147,6 @@ def child_ports(state: State, backend: int) -> set[int]:
 
 def client_ports(pid: int) -> set[int]:
     """The local ports of a process's connections."""
-    import psutil
-
     return {one.laddr.port for one in psutil.Process(pid).net_connections()}
 
 

@@ -53,3 +53,21 @@ def test_each_end(
     assert [calls(task, job_id) for task, job_id, _, _ in jobs[:2] + jobs[6:7]] == [1, 1, 1]
     errors = [line for line in worker.text().splitlines() if "Traceback" in line]
     assert errors == []
+
+
+def test_a_modify_before_its_create_waits(start: Callable[..., Worker], sender: Celery, state: State) -> None:
+    worker = start(concurrency=2)
+    early, never, first = uuid4().hex, uuid4().hex, uuid4().hex
+    sender.send_task("modify", kwargs={"account": "a"}, task_id=early)
+    sender.send_task("modify", kwargs={"account": "b"}, task_id=never)
+    until(lambda: state.inbox(early) and state.inbox(never), 60, f"both wait; see {worker.log}")
+    assert (state.inbox(early).attempts, state.fence(early)) == (0, "waiting")
+    sender.send_task("create", kwargs={"account": "a"}, task_id=first)
+    for job_id in (early, never):
+        until(lambda job_id=job_id: state.settled(job_id), 60, f"{job_id} ends; see {worker.log}")
+    assert (state.fence(early), state.effects(early), state.letter(early)) == ("done", 1, None)
+    letter = state.letter(never)
+    assert (letter.reason, letter.attempts, state.effects(never)) == ("not_ready", 1, 0)
+    # Nobody waits for ever: it was tried again and again, which is one line of its letter.
+    [failure] = letter.failures
+    assert failure["times"] > 3

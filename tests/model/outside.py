@@ -34,8 +34,7 @@ class State(NamedTuple):
     row: int = -1  # the generation of the inbox row, -1 for none
     over: bool = False  # the time of the present claim
     letter: bool = False
-    calls: int = 0
-    allowed: int = 1
+    words: int = 1  # that somebody has given and no call has used
     records: int = 0  # what handlers have written and committed
     queue: tuple[int, ...] = ()
     hands: tuple[Hand, ...] = ()
@@ -65,13 +64,13 @@ class Variant:
 class World:
     name: str
     copies: int = 2
-    kills: int = 1  # children
-    deaths: int = 1  # workers
-    losses: int = 1
-    stops: int = 1
-    replays: int = 1
-    fails: bool = True
-    sends: int = 3
+    kills: int = 0  # children
+    deaths: int = 0  # workers
+    losses: int = 0
+    stops: int = 0
+    replays: int = 0
+    fails: bool = False
+    sends: int = 2
     variant: Variant = field(default_factory=Variant)
 
     def start(self) -> State:
@@ -123,7 +122,7 @@ def steps(s: State, world: World) -> Iterator[tuple[str, State]]:
             yield "the claim's time is over", s._replace(over=True)
     if s.letter and s.replays and s.fence == "dead":
         given = waiting(s, s.numbers + 1)
-        yield "replay", given._replace(letter=False, replays=s.replays - 1, allowed=s.allowed + 1, sends=s.sends + 2)
+        yield "replay", given._replace(letter=False, replays=s.replays - 1, words=s.words + 1, sends=s.sends + 2)
     for hand in dict.fromkeys(s.hands):
         yield from _of_hand(s, hand, world)
 
@@ -151,7 +150,7 @@ def _of_hand(s: State, h: Hand, world: World) -> Iterator[tuple[str, State]]:
     if h.at == "claim":
         yield from _claim(s, h, world)
     elif h.at == "call":
-        called = s._replace(calls=s.calls + 1)
+        called = s._replace(words=s.words - 1)
         yield "call, returns", move(called, h, h._replace(at="returned"))
         if world.fails:
             yield "call, fails", move(called, h, h._replace(at="failed"))
@@ -160,7 +159,7 @@ def _of_hand(s: State, h: Hand, world: World) -> Iterator[tuple[str, State]]:
     elif h.at == "failed":
         if mine(s, h.claim):
             back = waiting(move(s, h, None), s.numbers + 1)
-            yield "failure: waits", back._replace(allowed=s.allowed + 1)
+            yield "failure: waits", back._replace(words=s.words + 1)
             yield "failure: dead", move(s, h, None, fence="dead", row=-1, letter=True)
         else:
             yield "failure: too late", move(s, h, None)
@@ -213,7 +212,7 @@ def _done(s: State, h: Hand, world: World) -> Iterator[tuple[str, State]]:
 def violations(s: State) -> list[str]:
     """The promises that this state breaks."""
     found = [s.broken] if s.broken else []
-    if s.calls > s.allowed:
+    if s.words < 0:
         found.append(CALLS)
     if s.records != (s.fence == "done"):
         found.append(HONEST)
@@ -239,7 +238,7 @@ def search(world: World, look_for: tuple[str, ...] = PROMISES) -> tuple[str, int
             if after not in came:
                 came[after] = (s, label)
                 todo.append(after)
-                assert len(todo) < 500_000, f"{world.name}: the bounds are too wide"
+                assert len(todo) < 200_000, f"{world.name}: the bounds are too wide"
     return "", len(todo), []
 
 
@@ -254,17 +253,22 @@ def _way(came: dict[State, tuple[State | None, str]], s: State) -> list[str]:
 
 
 DESIGN = (
-    World("two copies, every misfortune once"),
-    World("one copy, two replays, stopped", copies=1, replays=2, losses=0),
-    World("two children and a worker killed", kills=2, fails=False, losses=0),
+    World("a child and a worker killed, replay", kills=1, deaths=1, replays=1),
+    World("a worker killed, an answer lost, replay", copies=1, deaths=1, losses=1, replays=1),
+    World("stopped, a worker killed, replay", stops=1, deaths=1, replays=1),
+    World("a handler that may fail, a child killed, stopped", copies=1, kills=1, stops=1, fails=True),
+    World("a handler that may fail, an answer lost", losses=1, fails=True),
 )
 BAD = (
-    (World("an uncompleted claim is run again", variant=Variant(expired="run"), fails=False), CALLS),
-    (World("an uncompleted claim is called done", variant=Variant(expired="done"), fails=False), HONEST),
-    (World("a claim is given up before its time", copies=1, kills=0, variant=Variant(waits=False)), ALIVE),
-    (World("'done' without a look at the claim: letter", variant=Variant(checks_claim=False), fails=False), DECIDED),
-    (World("'done' without a look at the claim: twice", variant=Variant(checks_claim=False), fails=False), HONEST),
-    (World("the parent takes any claim for its child's", variant=Variant(parent_asks=False), stops=0), ALIVE),
-    (World("the claim keeps no message", copies=1, variant=Variant(keeps_message=False)), KEPT),
-    (World("a lost answer to 'done' calls again", copies=1, variant=Variant(lost_done="call again")), CALLS),
+    (World("an uncompleted claim is run again", deaths=1, variant=Variant(expired="run")), CALLS),
+    (World("an uncompleted claim is called done", deaths=1, variant=Variant(expired="done")), HONEST),
+    (World("a claim is given up before its time", copies=1, variant=Variant(waits=False)), ALIVE),
+    (World("'done' without a look at the claim: a letter", stops=1, variant=Variant(checks_claim=False)), DECIDED),
+    (
+        World("'done' without a look at the claim: twice", stops=1, replays=1, variant=Variant(checks_claim=False)),
+        HONEST,
+    ),
+    (World("the parent takes any claim for its child's", kills=1, variant=Variant(parent_asks=False)), ALIVE),
+    (World("the claim keeps no message", deaths=1, variant=Variant(keeps_message=False)), KEPT),
+    (World("a lost answer to 'done' calls again", copies=1, losses=1, variant=Variant(lost_done="call again")), CALLS),
 )
