@@ -1,4 +1,4 @@
-"""The claim of a job with external effects: a number of its own, a time that it has, and a process that ends with it."""
+"""The claim of a job with external effects: its number, the time that it has, and a process that ends with it."""
 
 import secrets
 import signal

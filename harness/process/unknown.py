@@ -96,8 +96,8 @@ def refused(error: BaseException) -> Failure:
 def tell_late(database: Database, store: Store, copy: Copy, how: str) -> None:
     """A handler has come to its end after its claim was given up: nothing of it is committed, but it may have acted."""
     log.error(
-        "job %s: its handler %s after its claim had been given up; what it wrote is rolled back, its effect outside may "
-        "have taken place. Its letter says so.",
+        "job %s: its handler %s after its claim had been given up; what it wrote is rolled back, its effect outside "
+        "may have taken place. Its letter says so.",
         copy.key.job_id,
         how,
     )

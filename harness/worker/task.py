@@ -49,8 +49,8 @@ class JobTask(Task):  # type: ignore[misc]
     - `consumer`: the stable second half of the fence's key (default: the task's name). Keep the old one when renaming.
     - `policy`: a `Policy`; default 5 tries, 30 s base, 1 h cap. `permanent`: exception types or predicates that mean
       dead at once.
-    - `effects="external"`: what the handler does is not in the database (an e-mail, a card charge). It is claimed first,
-      so that it is never called again in doubt: what is not known to have ended is a letter, `outcome_unknown`. Needs a
+    - `effects="external"`: what the handler does is not in the database (an e-mail, a card charge). The job is claimed
+      first, and never called again in doubt: what is not known to have ended is a letter, `outcome_unknown`. Needs a
       `time_limit`. `claim_margin` (30 s): how long after that a claim is given up. `unknown`: as `permanent`, for
       errors that leave it open whether the other side has acted; a handler may also raise `OutcomeUnknown`.
     - `can_replay(session, arguments) -> bool`: lets beat replay its letters; with `max_replays` (3) and `max_age`

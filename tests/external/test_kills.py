@@ -1,4 +1,4 @@
-"""Killed before, during and after the call: never called twice without a person's word, and each unknown has its row."""
+"""Killed before, during and after the call: never called twice without a person's word; each unknown has its row."""
 
 import os
 import signal
@@ -60,9 +60,7 @@ def test_a_child_or_its_connection_is_lost_at_each_step(
         # A child that is killed is given up at once: long before its claim of 33 s is over.
         until(lambda job_id=job_id: state.settled(job_id), 60, f"{case} ends; see {worker.log}")
     assert not [*points.glob("*.armed")], "every fault has happened"
-    seen = {
-        case: (state.fence(job_id), state.effects(job_id), calls(case[2], job_id)) for case, job_id in jobs.items()
-    }
+    seen = {case: (state.fence(job_id), state.effects(job_id), calls(case[2], job_id)) for case, job_id in jobs.items()}
     assert seen == CASES
     unknown = {job_id for case, job_id in jobs.items() if CASES[case][0] == "dead"}
     letters = state.letters()

@@ -21,7 +21,7 @@ PROMISES = (CALLS, HONEST, ALIVE, DECIDED, KEPT)
 
 
 class Hand(NamedTuple):
-    """A delivery at work. `at`: claim, call, returned, failed, or dead: its process is, and the parent has to say so."""
+    """A delivery at work. `at`: claim, call, returned, failed, or dead: its process is, which its parent has to say."""
 
     at: str
     generation: int
@@ -218,10 +218,10 @@ def violations(s: State) -> list[str]:
         found.append(HONEST)
     if s.letter and s.fence == "done":
         found.append(DECIDED)
-    over = s.fence == "claimed" and not s.over
-    if not (s.queue or s.hands or (s.row >= 0 and s.sends) or over) and s.sends:
-        if s.fence != "done" and not s.letter:
-            found.append(KEPT)
+    in_time = s.fence == "claimed" and not s.over
+    quiet = not (s.queue or s.hands or s.row >= 0 or in_time)
+    if quiet and s.sends and s.fence != "done" and not s.letter:
+        found.append(KEPT)
     return found
 
 

@@ -110,14 +110,20 @@ def row(db: Database) -> InboxRow:
     return found
 
 
-def leave_claimed(db: Database) -> Copy:
-    """Claim the job, die in the handler, and let the time pass; the copy that the relay sends then."""
+def die_in(db: Database, calls: Calls, copy: Copy) -> None:
+    """Claim the job, call the handler, and die there."""
 
     def die(*_: Any) -> None:
         raise Gone
 
+    calls.then = die
     with pytest.raises(Gone):
-        deliver(db, STORE, FRESH, SPEC, [], {}, die, LIMITS, interrupts=lambda error: isinstance(error, Gone))
+        deliver(db, STORE, copy, SPEC, [], {}, calls, LIMITS, interrupts=lambda error: isinstance(error, Gone))
+
+
+def leave_claimed(db: Database) -> Copy:
+    """Claim the job, die in the handler, and let the time pass; the copy that the relay sends then."""
+    die_in(db, Calls(), FRESH)
     return expire(db)
 
 
@@ -155,9 +161,7 @@ def test_the_claim_is_committed_with_the_message_before_the_handler_is_called(db
         (ConnectionResetError("no answer"), Reason.outcome_unknown),
     ],
 )
-def test_a_failure_takes_the_claim_back_with_its_outcome(
-    db: Database, error: Exception, reason: Reason | None
-) -> None:
+def test_a_failure_takes_the_claim_back_with_its_outcome(db: Database, error: Exception, reason: Reason | None) -> None:
     def fail(session: Session, job: Job) -> None:
         note(session)
         raise error
@@ -237,12 +241,7 @@ def test_two_who_find_it_at_once_write_one_letter(db: Database) -> None:
 @pytest.mark.parametrize("redelivered", [False, True])
 def test_the_parent_whose_child_is_dead_need_not_wait(db: Database, redelivered: bool) -> None:
     copy = replace(FRESH, redelivered=redelivered)
-
-    def die(*_: Any) -> None:
-        raise Gone
-
-    with pytest.raises(Gone):
-        deliver(db, STORE, copy, SPEC, [], {}, die, LIMITS, interrupts=lambda error: isinstance(error, Gone))
+    die_in(db, Calls(), copy)
     outcome = record(db, STORE, copy, FAILED, Policy(), LIMITS)
     assert isinstance(outcome, Dead)
     assert (outcome.reason, outcome.failure.error_type) == (Reason.outcome_unknown, "TimeLimitExceeded")
@@ -275,9 +274,10 @@ def test_who_comes_back_after_its_claim_was_given_up_changes_nothing(
     assert "after its claim had been given up" in caplog.text
     [event] = one(db, "SELECT lineage FROM core.dead_letters")
     assert event["event"] == "came_late"
-    assert event["handler"] == ("returned" if how == "returns" else "ended with builtins.ValueError") or event[
-        "handler"
-    ] == "ended with ValueError"
+    assert (
+        event["handler"] == ("returned" if how == "returns" else "ended with builtins.ValueError")
+        or event["handler"] == "ended with ValueError"
+    )
 
 
 def test_who_comes_back_beside_a_replay_that_is_at_work_changes_nothing(db: Database) -> None:
@@ -288,15 +288,9 @@ def test_who_comes_back_beside_a_replay_that_is_at_work_changes_nothing(db: Data
         assert isinstance(found, Dead)
         replay(db, STORE, "s", found.letter_id, "ann", Events())
         copy = Copy(ARRIVAL, generation=row(db).generation, dispatches=1)
-
-        def beside(session: Session, job: Job) -> None:
-            with pytest.raises(AlreadyReplayed):
-                replay(db, STORE, "s", found.letter_id, "bob", Events())
-
-        with pytest.raises(Gone):
-            inner.then = lambda *_: (_ for _ in ()).throw(Gone)
-            deliver(db, STORE, copy, SPEC, [], {}, inner, LIMITS, interrupts=lambda error: isinstance(error, Gone))
-        beside(session, job)
+        die_in(db, inner, copy)
+        with pytest.raises(AlreadyReplayed):
+            replay(db, STORE, "s", found.letter_id, "bob", Events())
         note(session)
 
     outer = Calls(replayed)

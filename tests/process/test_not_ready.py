@@ -15,8 +15,7 @@ from harness.core.outcome import Completed, Dead, Deferred, Outcome
 from harness.core.policy import Policy
 from harness.core.reason import Reason
 from harness.core.signature import Signature
-from harness.process import Copy, JobSpec, Limits, deliver
-from harness.process import history
+from harness.process import Copy, JobSpec, Limits, deliver, history
 from harness.store import Database, Store
 from harness.store.inbox import Arrival, InboxRow
 
