@@ -225,14 +225,14 @@ class _Delivery:
             failure = outside.failure_of(failed.error, self.spec.permanent)
             if not outside.called:
                 return self._verdict(failure)
-            outcome = self._verdict(failure, own=outside.own)
+            outcome = self._verdict(failure, take=outside.own)
             outside.tell_late(outcome, f"ended with {failure.error_type}")
             return outcome
 
     def _payload(self) -> dict[str, Any]:
         return {"args": list(self.args), "kwargs": dict(self.kwargs)}
 
-    def _verdict(self, failure: Failure, final: Reason | None = None, own: Own = own) -> Outcome:
+    def _verdict(self, failure: Failure, final: Reason | None = None, take: Own | None = None) -> Outcome:
         return verdict(
             self.database,
             self.store,
@@ -242,7 +242,7 @@ class _Delivery:
             self.limits,
             final=final,
             payload=self._payload(),
-            own=own,
+            take=take,
         )
 
     def _wait_for(self, eta: datetime) -> Outcome | None:

@@ -54,8 +54,8 @@ def give_up(
     """
     unknown = error_of(failure) if failure else _expired()
     try:
-        own = Owner(found.generation)
-        return verdict(database, store, copy, unknown, Policy(), limits, payload=payload, own=own)
+        take = Owner(found.generation)
+        return verdict(database, store, copy, unknown, Policy(), limits, payload=payload, take=take)
     except Abandoned:
         return Stale()  # claimed again meanwhile; the inbox row has the job
     except DBAPIError as error:

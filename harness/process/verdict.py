@@ -60,7 +60,7 @@ def verdict(
     *,
     final: Reason | None = None,
     payload: Any = None,
-    own: Own = own,
+    take: Own | None = None,
 ) -> Deferred | Dead | Duplicate | Stale:
     """Record what becomes of the job after `failure`, in one transaction, fence first.
 
@@ -69,7 +69,7 @@ def verdict(
     """
     try:
         with database.begin() as session:
-            row = own(session, store, copy, limits)
+            row = (take or own)(session, store, copy, limits)
             return _record(session, store, copy, row, failure, policy, final, payload)
     except NotOurs:
         return settle_alone(database, store, copy, limits)

@@ -187,7 +187,8 @@ class ExternalRequest(JobRequest):
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, **options)
         # What the pool is told: a limit that the message brings, or that was changed by remote control, counts.
-        self._claim = Claim.new(float(self.time_limits[0] or self.task.time_limit))
+        limit = self.time_limits[0] or self.task.time_limit or self.task.spec.external.limit
+        self._claim = Claim.new(float(limit))
 
     def wire(self, revoked: str | None = None) -> Wire:
         wire = super().wire(revoked)
