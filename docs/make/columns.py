@@ -40,8 +40,8 @@ _OF_TABLE = {
     "processed_jobs": {
         "job_id": _JOB["job_id"],
         "consumer": _JOB["consumer"],
-        "state": "`done`: it took effect. `waiting`: the inbox has it. `dead`: a letter has it. `claimed`: an operator "
-        "holds it.",
+        "state": "`done`: it took effect. `waiting`: the inbox has it. `dead`: a letter has it. `claimed`: its "
+        "handler is at work outside of the database.",
         "processed_at": "When the fence was taken; its age is counted from here.",
         "digest": _JOB["digest"],
         "result": "What the handler returned, where someone may still ask for it.",

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -50,14 +50,20 @@ def filter_of(given: dict[str, Any], ids: tuple[int, ...] = ()) -> Filter:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The letters that a command is to act on; `named`: each by its number."""
+    """The letters that a command is to act on; `named`: each by its number. `spared` fit as well and are left out."""
 
     ids: list[int]
     named: bool
+    spared: int = 0
 
 
-def choose(here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit: int | None) -> Chosen:
-    """The letters that the command line means. Raises UsageError where it names none."""
+def choose(
+    here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit: int | None, spare: Reason | None = None
+) -> Chosen:
+    """The letters that the command line means. Raises UsageError where it names none.
+
+    Those that are dead for the reason `spare` must be named, by number or by that reason.
+    """
     if not any(given[name] is not None for name in NAMES):
         if not letter_ids:
             raise click.UsageError(
@@ -65,8 +71,12 @@ def choose(here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit
             )
         return Chosen(list(dict.fromkeys(letter_ids)), named=True)
     with here.database.begin() as session:
-        ids = here.store.letters.ids(session, here.service, filter_of(given, letter_ids))
-    return Chosen(ids[:limit], named=False)
+        which = filter_of(given, letter_ids)
+        ids = here.store.letters.ids(session, here.service, which)
+        if spare is None or letter_ids or which.reason is spare:
+            return Chosen(ids[:limit], named=False)
+        kept = here.store.letters.ids(session, here.service, replace(which, without=spare))
+    return Chosen(kept[:limit], named=False, spared=len(ids) - len(kept))
 
 
 def confirm(verb: str, chosen: Chosen, *, yes: bool, expect: int | None) -> None:

@@ -12,6 +12,7 @@ from harness.cli.choose import choose, confirm, filter_of, filter_options
 from harness.cli.door import EXIT_CODES, NOTHING, OK, PARTLY, REFUSED, Door, actor_option, door, json_option, refuse
 from harness.cli.letter_json import letter_json
 from harness.cli.text import many
+from harness.core.reason import Reason
 from harness.replay import Progress, Result, discard_many, replay_many
 from harness.replay.discard import check_reason
 
@@ -106,6 +107,9 @@ def replay(letter_ids: tuple[int, ...], note: str | None, **options: Any) -> Non
 
     Same job, same message, all its tries. A job that has succeeded meanwhile is not sent: its letter is resolved. With
     filters the number of letters is shown, and has to be confirmed (on a terminal, or by --expect or --yes).
+
+    Letters whose call may have taken effect (outcome_unknown) are never meant by a filter: name them by number, or say
+    --reason outcome_unknown, after a look at the other side.
     """
     here = door()
 
@@ -114,7 +118,7 @@ def replay(letter_ids: tuple[int, ...], note: str | None, **options: Any) -> Non
             here.database, here.store, here.service, ids, options["actor"], here.harness.events, progress, note
         )
 
-    _bulk(here, "replay", letter_ids, act, **options)
+    _bulk(here, "replay", letter_ids, act, spare=Reason.outcome_unknown, **options)
 
 
 @dead_letters.command("discard", epilog=EXIT_CODES)
@@ -149,10 +153,14 @@ def _bulk(
     dry_run: bool,
     actor: str,
     as_json: bool,
+    spare: Reason | None = None,
     **given: Any,
 ) -> None:
     ctx = click.get_current_context()
-    chosen = choose(here, letter_ids, given, limit)
+    chosen = choose(here, letter_ids, given, limit, spare)
+    if chosen.spared:
+        left = f"{many(chosen.spared, 'letter')} left out: {spare} must be named by number, or by --reason {spare}"
+        click.echo(left, err=True)
     if dry_run or not chosen.ids:
         if as_json:
             click.echo(json.dumps({"matched": len(chosen.ids), "dry_run": dry_run, "ids": chosen.ids}))

@@ -1,6 +1,7 @@
 """`inbox`: what waits; `reorder`: after a restore."""
 
 import json
+from datetime import UTC
 from typing import Any
 
 import click
@@ -21,9 +22,10 @@ def inbox(limit: int, blocked: bool, as_json: bool) -> None:
 
     Two lines each: when it is due, failed tries, queue and task; then job, deliveries and what else is known. The next
     to be sent comes first. "sent" is a job that is with the broker or at work; the time is when it would be
-    sent again if nothing were heard of it. A problem is what the relay met when it tried to send the job, the last
-    error what the job's last try ended with; --json has the traceback, too. A job that waits for its turn has an older
-    one of its ordering key before it, or a dead letter that blocks the key.
+    sent again if nothing were heard of it. "claimed" is a job with external effects at work, until its claim is given
+    up at the latest (UTC). A problem is what the relay met when it tried to send the job, the last error what the job's
+    last try ended with; --json has the traceback, too. A job that waits for its turn has an older one of its ordering
+    key before it, or a dead letter that blocks the key.
 
     --blocked lists the keys whose jobs have on_dead="block", from a dead one until its letter is replayed with success
     or discarded, the longest blocked first: letter, since when, jobs that wait, key; then the dead job.
@@ -52,6 +54,8 @@ def _listed(rows: list[dict[str, Any]], width: int) -> list[str]:
     for row in rows:
         when = "now" if row["due_in"] <= 0 else f"in {span(row['due_in'])}"
         due = f"sent, again {when}" if row["leased"] else "its turn" if row["waits_for"] else when
+        if row["claimed"]:
+            due = f"claimed, until {row['available_at'].astimezone(UTC):%H:%M:%S}"
         more = [row["job_id"], many(row["deliveries"], "delivery")]
         if row["letter_id"]:
             more.append(f"replay of letter {row['letter_id']}")

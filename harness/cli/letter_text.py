@@ -10,11 +10,21 @@ from rich.console import Console
 
 from harness.cli.letter_json import body_text
 from harness.cli.text import entries, line, many, moment, plain, span
+from harness.core.ids import idempotency_key
+from harness.core.reason import Reason
 from harness.core.view import jsonable
 from harness.replay import Refused, Result
 from harness.store.letter import Letter
 from harness.store.processed_jobs import FenceRow
 
+#: What to do before a letter is replayed that may have taken effect.
+UNKNOWN = """\
+  Its handler was called, and whether the other side has acted is not known. Nothing calls it again without you.
+  1. Look there (the provider's console, the outbox, the other database) for this idempotency key:
+       {key}
+  2. It is there: discard the letter, and write what the handler would have noted.
+     It is not there, and nothing is on its way: replay the letter; it calls again, with the same key.
+     You can't tell: leave it, or ask the other side. If it honours the key, a replay does no harm."""
 #: A body longer than this is shown by its beginning.
 LONGEST_BODY = 20_000
 
@@ -92,6 +102,9 @@ def write(
     for name, value in _facts(letter, fence, waits, blocks):
         if value not in (None, "", False):
             say(f"  {name:<14} {value}")
+    if letter.reason is Reason.outcome_unknown and letter.resolved_at is None:
+        say()
+        say(UNKNOWN.format(id=letter.id, key=idempotency_key(letter.consumer, letter.job_id)))
     say()
     say("arguments")
     say(_indented(_pretty(letter.payload)))
@@ -99,7 +112,8 @@ def write(
     say(many(len(letter.failures), "failure"))
     for failure in letter.failures:
         who = f"  worker {failure['worker']}" if failure.get("worker") else ""
-        say(f"  {failure.get('at', '')}  try {failure.get('attempt', '?')}  {failure.get('kind', '')}{who}")
+        often = f"  {failure['times']} times since {failure['first_at']}" if failure.get("times") else ""
+        say(f"  {failure.get('at', '')}  try {failure.get('attempt', '?')}  {failure.get('kind', '')}{often}{who}")
         say(_indented(f"{failure['error_type']}: {failure['message']}"))
         if tracebacks and failure.get("traceback"):
             say(_indented(failure["traceback"]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from harness.core.errors import InvalidPayload, NotReady, Permanent, RetryLater, UsageError
+from harness.core.errors import InvalidPayload, NotReady, OutcomeUnknown, Permanent, RetryLater, UsageError
 from harness.core.failure import Failure, Kind
 from harness.core.text import safe_str, type_name
 
@@ -22,15 +22,15 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 _MOST_CAUSES = 1000
 
 
-def classify(exc: BaseException, permanent: Permanents = ()) -> Failure:
+def classify(exc: BaseException, permanent: Permanents = (), unknown: Permanents = ()) -> Failure:
     """What `exc` means for the job that raised it. Never raises, whatever the exception's own methods do.
 
     The first exception that says something decides, from the outermost to the causes (`__cause__`,
     `__context__` unless suppressed, `.orig`, the members of a group): the handler's last word counts. What
-    says nothing is transient.
+    says nothing is transient. `unknown` is matched as `permanent` is: whether the job took effect can't be told.
     """
     try:
-        verdict = (Kind.invalid, None) if _refused_by_harness(exc) else _verdict(exc, permanent)
+        verdict = (Kind.invalid, None) if _refused_by_harness(exc) else _verdict(exc, permanent, unknown)
     except BaseException:  # a retry is the answer that loses nothing
         verdict = None
     kind, delay = verdict or (Kind.transient, None)
@@ -44,25 +44,29 @@ def classify(exc: BaseException, permanent: Permanents = ()) -> Failure:
     )
 
 
-def _verdict(exc: BaseException, permanent: Permanents) -> _Verdict | None:
+def _verdict(exc: BaseException, permanent: Permanents, unknown: Permanents) -> _Verdict | None:
     for inner in _causes(exc):
-        found = _own_verdict(inner, permanent)
+        found = _own_verdict(inner, permanent, unknown)
         if found is None and isinstance(inner, BaseExceptionGroup):
-            found = _of_group([_verdict(member, permanent) for member in inner.exceptions])
+            found = _of_group([_verdict(member, permanent, unknown) for member in inner.exceptions])
         if found is not None:
             return found
     return None
 
 
-def _own_verdict(exc: BaseException, permanent: Permanents) -> _Verdict | None:
+def _own_verdict(exc: BaseException, permanent: Permanents, unknown: Permanents) -> _Verdict | None:
     if isinstance(exc, Permanent | UsageError):
         return Kind.permanent, None
     if isinstance(exc, RetryLater):
         return Kind.retry_later, exc.delay
     if isinstance(exc, NotReady):
         return Kind.not_ready, None
+    if isinstance(exc, OutcomeUnknown):
+        return Kind.outcome_unknown, None
     if any(kind.__name__ in _TIME_LIMITS for kind in type(exc).__mro__):
         return Kind.timed_out, None
+    if any(_matches(exc, entry) for entry in unknown):
+        return Kind.outcome_unknown, None
     if any(_matches(exc, entry) for entry in permanent):
         return Kind.permanent, None
     return None
@@ -78,7 +82,7 @@ def _matches(exc: BaseException, entry: type[BaseException] | Callable[[BaseExce
 def _of_group(members: list[_Verdict | None]) -> _Verdict | None:
     """One word for several: hopeless if one is; "not ready" spends no try, so all must say it."""
     said = [member for member in members if member is not None]
-    for kind in (Kind.permanent, Kind.timed_out, Kind.retry_later):
+    for kind in (Kind.outcome_unknown, Kind.permanent, Kind.timed_out, Kind.retry_later):
         delays = [delay or 0.0 for found, delay in said if found is kind]
         if delays:
             return kind, max(delays) if kind is Kind.retry_later else None

@@ -4,7 +4,8 @@
      ├ JobError              what a handler raises to say how its job goes on
      │  ├ Permanent          dead now, no further try
      │  ├ RetryLater         try again after this delay; spends a try
-     │  └ NotReady           wait without spending a try, up to the policy's deadline
+     │  ├ NotReady           wait without spending a try, up to the policy's deadline
+     │  └ OutcomeUnknown     the call may have taken effect: a person decides
      ├ InvalidPayload        the arguments do not fit the handler's signature
      ├ UsageError            a fault in the program; a retry cannot help
      │  ├ SignatureError     the handler's signature cannot be used
@@ -63,6 +64,14 @@ class RetryLater(JobError):
 
 class NotReady(JobError):
     """Something the job needs is not there yet: it waits up to the policy's deadline and spends no try."""
+
+
+class OutcomeUnknown(JobError):
+    """Whether the call to the other side took effect can't be told: dead-lettered now (`outcome_unknown`).
+
+    For jobs with external effects, where a request was sent and no answer came. The job is not tried again before a
+    person has looked and replays it.
+    """
 
 
 class InvalidPayload(HarnessError):

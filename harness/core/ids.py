@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNTER_BITS = 42
 _TAIL_BITS = 32
+_IDEMPOTENCY = uuid.UUID("b3b1c1f4-6d0b-5d35-9c5e-2f6f0f6f3c51")
 
 
 class _Clock:
@@ -66,3 +67,11 @@ def uuid7_time(s: str) -> datetime | None:
         return _EPOCH + timedelta(milliseconds=value.int >> 80)
     except (ValueError, OverflowError):
         return None
+
+
+def idempotency_key(consumer: str, job_id: str) -> str:
+    """The same UUID (version 5, 36 characters) for every run of a job; another one for another consumer of its id.
+
+    Plain ASCII whatever the id is, so that it fits into an HTTP header and into what payment providers take.
+    """
+    return str(uuid.uuid5(_IDEMPOTENCY, f"{consumer}\0{job_id}"))

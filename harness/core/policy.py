@@ -118,9 +118,10 @@ _HOPELESS = {
 def decide(failure: Failure, attempt: int, policy: Policy, waited: float = 0.0) -> Retry | GiveUp:
     """What becomes of a job whose try number `attempt` (from 1) ended in `failure`.
 
-    `waited` is the number of seconds since the job began to wait, by the database's clock: `NotReady`'s
-    deadline counts it, and so do the stops of tenacity that go by time. It looks at nothing else. A stop or
-    wait that raises is replaced by the default one: a faulty policy must not cost the job its outcome.
+    `waited` is the number of seconds since the job began to wait (for `NotReady`: since it said so first), by the
+    database's clock: `NotReady`'s deadline counts it, and so do the stops of tenacity that go by time. It looks at
+    nothing else. A stop or wait that raises is replaced by the default one: a faulty policy must not cost the job its
+    outcome.
     """
     if failure.kind in _HOPELESS:
         return GiveUp(_HOPELESS[failure.kind])

@@ -4,6 +4,7 @@ count  → a copy that may have killed its worker before is counted before it wo
 work   → fence, handler, commit
 verdict→ what a failure leads to: a deferral or a dead letter
 settle → a copy whose job somebody else has decided
+external → in the place of work, for a job whose effects are outside of the database; unknown → its letters
 """
 
 from harness.process.copy import Copy, Job

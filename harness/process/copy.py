@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from harness.core.ids import idempotency_key
 from harness.store.inbox import Arrival, InboxRow
 from harness.store.processed_jobs import Key
 
@@ -14,7 +15,8 @@ class Copy:
     `generation` is None for a copy that a producer sent, else the number of the inbox row that the relay sent. `eta`,
     `expires` and `sent_at` are what the message says. `revoked` is why the parent wants it not to run, or None. With
     `goes_on` something comes after the job: its inbox row outlives the work, until `settle_alone` removes it. `ordered`
-    is the ordering key of a row that has a place in its order.
+    is the ordering key of a row that has a place in its order. `claim` is what the parent says of the claim that this
+    delivery may take (see `external`), None for other jobs.
     """
 
     arrival: Arrival
@@ -28,6 +30,7 @@ class Copy:
     worker: str = ""
     goes_on: bool = False
     ordered: str | None = None
+    claim: str | None = None
 
     @property
     def key(self) -> Key:
@@ -65,8 +68,8 @@ def row_arrival(copy: Copy, row: InboxRow) -> Arrival:
 class Job:
     """What a handler gets for a parameter annotated `Job`.
 
-    `attempt` counts tries from 1, `deliveries` since the last recorded outcome. `idempotency_key` is the same over all
-    retries and replays, for the other side's API.
+    `attempt` counts tries from 1, `deliveries` since the last recorded outcome. `idempotency_key` is a UUID that is the
+    same over all retries and replays, for the other side's API.
     """
 
     id: str
@@ -82,4 +85,4 @@ class Job:
 
     @property
     def idempotency_key(self) -> str:
-        return f"{self.consumer}:{self.id}"
+        return idempotency_key(self.consumer, self.id)

@@ -19,13 +19,15 @@ from harness.core.reason import Reason
 from harness.process.busy import is_lock_timeout, stand_aside
 from harness.process.copy import Copy, Job
 from harness.process.count import count
+from harness.process.external import Outside
 from harness.process.order import OutOfTurn, pass_on
 from harness.process.order import stand_aside as stand_out_of_turn
 from harness.process.rekey import rekey
-from harness.process.settle import NotRelayed, settle_alone
+from harness.process.settle import Abandoned, NotRelayed, settle_alone
 from harness.process.spec import JobSpec, Limits
-from harness.process.verdict import NotOurs, own, put_off, verdict
-from harness.process.work import Failed, Keep, LostAtWork, work
+from harness.process.unknown import give_up
+from harness.process.verdict import NotOurs, Own, own, put_off, verdict
+from harness.process.work import Failed, Handler, Keep, LostAtWork, work
 from harness.store.database import Database, DatabaseAway, seconds_until
 from harness.store.store import Store
 
@@ -90,6 +92,8 @@ def record(
         except NotRelayed:
             plain = current.plain(current.key.consumer)
             return verdict(database, store, plain, failure, policy, limits, payload=payload)
+        except Abandoned as found:
+            return give_up(database, store, current, found, limits, payload, failure, blocks)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -140,7 +144,9 @@ def _say_away(state: tenacity.RetryCallState) -> None:
 
 
 class _Delivery:
-    """The state of a delivery between two steps: whether it still has to be counted."""
+    """The state of a delivery between two steps: whether it still has to be counted, or has called its handler."""
+
+    outside: Outside | None = None
 
     def __init__(
         self,
@@ -167,6 +173,9 @@ class _Delivery:
             return self.step()
         except OutOfTurn as error:
             return stand_out_of_turn(self.database, self.store, self.copy, self.limits, error.taken)
+        except Abandoned as found:
+            blocks = self.spec.on_dead == "block"
+            return give_up(self.database, self.store, self.copy, found, self.limits, self._payload(), blocks=blocks)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -202,6 +211,8 @@ class _Delivery:
         def handler(session: Session, job: Job) -> Any:
             return self.call(args, kwargs, session, job)
 
+        if self.spec.external is not None:
+            return self._work_outside(handler)
         try:
             return work(self.database, self.store, self.copy, handler, self.limits, self.keep)
         except LostAtWork as error:
@@ -216,8 +227,28 @@ class _Delivery:
                 raise failed.error from None
             return self._verdict(classify(failed.error, self.spec.permanent))
 
-    def _verdict(self, failure: Failure, final: Reason | None = None) -> Outcome:
-        payload = {"args": list(self.args), "kwargs": dict(self.kwargs)}
+    def _work_outside(self, handler: Handler) -> Outcome:
+        external = self.spec.external
+        assert external is not None
+        if self.outside is None:
+            self.outside = Outside(self.database, self.store, self.copy, external, self.limits, self.keep)
+        outside = self.outside
+        try:
+            return outside.work(handler)
+        except Failed as failed:
+            if isinstance(failed.error, BaseException) and self.interrupts(failed.error):
+                raise failed.error from None
+            failure = outside.failure_of(failed.error, self.spec.permanent)
+            if not outside.called:
+                return self._verdict(failure)
+            outcome = self._verdict(failure, take=outside.own)
+            outside.tell_late(outcome, f"ended with {failure.error_type}")
+            return outcome
+
+    def _payload(self) -> dict[str, Any]:
+        return {"args": list(self.args), "kwargs": dict(self.kwargs)}
+
+    def _verdict(self, failure: Failure, final: Reason | None = None, take: Own | None = None) -> Outcome:
         return verdict(
             self.database,
             self.store,
@@ -226,8 +257,9 @@ class _Delivery:
             self.policy,
             self.limits,
             final=final,
-            payload=payload,
+            payload=self._payload(),
             blocks=self.spec.on_dead == "block",
+            take=take,
         )
 
     def _wait_for(self, eta: datetime) -> Outcome | None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Deferred, Duplicate, Stale
 from harness.process.copy import Copy, row_arrival
-from harness.process.settle import settle
+from harness.process.settle import Abandoned, settle
 from harness.process.spec import Limits
 from harness.store.database import Database
-from harness.store.processed_jobs import Key
+from harness.store.processed_jobs import FenceState, Key
 from harness.store.store import Store
 
 
@@ -20,6 +20,8 @@ def rekey(database: Database, store: Store, copy: Copy, consumer: str, limits: L
         row = store.inbox.claim(session, copy.key, copy.generation or 0)
         if row is None:
             return settle(session, store, copy)
+        if fence is not None and fence.state is FenceState.CLAIMED:
+            raise Abandoned(row.generation)  # it was claimed under the old name, and would run a second time
         if fence is not None:
             store.fence.forget(session, copy.key)
         if row.letter_id is not None:

@@ -4,15 +4,24 @@ from sqlalchemy.orm import Session
 
 from harness.core.errors import HarnessError
 from harness.core.outcome import Duplicate, Stale
+from harness.process.claim import number_of
 from harness.process.copy import Copy
 from harness.process.spec import Limits
-from harness.store.database import Database
+from harness.store.database import Database, seconds_until
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 
 class NotRelayed(HarnessError):
     """A copy with the relay's marks of whose job there is no trace: the marks are not the relay's."""
+
+
+class Abandoned(HarnessError):
+    """A copy that has found a claim which nobody will complete: `generation` is the claim's number."""
+
+    def __init__(self, generation: int) -> None:
+        super().__init__(str(generation))
+        self.generation = generation
 
 
 def settle_alone(database: Database, store: Store, copy: Copy, limits: Limits) -> Duplicate | Stale:
@@ -26,7 +35,8 @@ def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
     """Say what the copy is. For a job that is done, close what is still open for it: its letter, and its inbox row
     unless that still stands for what comes after the job.
 
-    Raises NotRelayed: dropping such a copy as stale would lose a job that nobody else knows of.
+    Raises NotRelayed: dropping such a copy as stale would lose a job that nobody else knows of. Raises Abandoned for
+    a claim that nobody will complete.
     """
     fence = store.fence.look(session, copy.key, lock=True)
     if fence is None and copy.relayed and store.inbox.find(session, copy.key) is None:
@@ -35,8 +45,24 @@ def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
         if fence is not None and fence.state is FenceState.DEAD and copy.generation is not None:
             # A copy that found the fence busy put the row there before the job died: nobody else would ever remove it.
             store.inbox.claim(session, copy.key, copy.generation)
+        if fence is not None and fence.state is FenceState.CLAIMED:
+            _refuse_abandoned(session, store, copy)
         return Stale(dead=fence is not None and fence.state is FenceState.DEAD)
     if not copy.goes_on:
         store.inbox.remove(session, copy.key)
     store.letters.resolve(session, copy.key)
     return Duplicate(fence.result)
+
+
+def _refuse_abandoned(session: Session, store: Store, copy: Copy) -> None:
+    """Raise Abandoned where the claim's time is over, or the claim is this delivery's own.
+
+    The first is known by the relay, which sends a claimed row only then; the second by the parent, whose child is dead.
+    Every other copy is stale: the inbox row has the job.
+    """
+    row = store.inbox.find(session, copy.key)
+    if row is None:
+        return
+    over = row.generation == copy.generation and seconds_until(session, row.available_at) <= 0
+    if over or (copy.claim is not None and number_of(copy.claim) == row.generation):
+        raise Abandoned(row.generation)

@@ -34,6 +34,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class External:
+    """Of a job whose effects are outside of the database. Times in seconds.
+
+    `limit`: its hard time limit. `margin`: how long after that a claim is given up. `unknown`: exception types, and
+    predicates, that mean that nobody can tell whether the other side has acted.
+    """
+
+    limit: float
+    margin: float = 30.0
+    unknown: Permanents = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """One job: `consumer` is the fence's second key and stays the same when the task is renamed.
 
@@ -52,6 +65,7 @@ class JobSpec:
     max_age: float = 7 * 86_400.0
     on_dead: OnDead = "go_on"
     max_in_flight: int | None = None
+    external: External | None = None
 
     def policy_for(self, queue: str) -> Policy:
         """A queue's policy wins over the job's, for it is the more special wish of the operator."""

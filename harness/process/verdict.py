@@ -1,15 +1,17 @@
 """What a failure leads to: a deferral or a dead letter, decided behind the fence."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from harness.core.failure import Failure
+from harness.core.failure import Failure, Kind
 from harness.core.outcome import Dead, Deferred, Duplicate, Stale
 from harness.core.policy import GiveUp, Policy, Retry, decide
 from harness.core.reason import Reason
 from harness.core.view import jsonable
+from harness.process import history
 from harness.process.copy import Copy, row_arrival
 from harness.process.settle import settle_alone
 from harness.process.spec import Limits
@@ -18,37 +20,9 @@ from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
-#: A job that waits for hours may fail often without spending tries: the newest failures are kept.
-KEPT_FAILURES = 100
-
 
 class NotOurs(Exception):
     """Rolls back a fence that was taken for a row that has gone on without this copy."""
-
-
-def verdict(
-    database: Database,
-    store: Store,
-    copy: Copy,
-    failure: Failure,
-    policy: Policy,
-    limits: Limits,
-    *,
-    final: Reason | None = None,
-    payload: Any = None,
-    blocks: bool = False,
-) -> Deferred | Dead | Duplicate | Stale:
-    """Record what becomes of the job after `failure`, in one transaction, fence first.
-
-    With `final` it is dead for that reason, whatever the policy says; with `blocks` its ordering key then waits for a
-    person. Where another copy has decided, the verdict is void and the copy is a duplicate or stale.
-    """
-    try:
-        with database.begin() as session:
-            row = own(session, store, copy, limits)
-            return _record(session, store, copy, row, failure, policy, final, payload, blocks)
-    except NotOurs:
-        return settle_alone(database, store, copy, limits)
 
 
 def own(session: Session, store: Store, copy: Copy, limits: Limits) -> InboxRow | None:
@@ -71,6 +45,36 @@ def own(session: Session, store: Store, copy: Copy, limits: Limits) -> InboxRow 
     return row
 
 
+#: Takes the fence as `waiting` for a verdict; see `own`.
+Own = Callable[[Session, Store, Copy, Limits], InboxRow | None]
+
+
+def verdict(
+    database: Database,
+    store: Store,
+    copy: Copy,
+    failure: Failure,
+    policy: Policy,
+    limits: Limits,
+    *,
+    final: Reason | None = None,
+    payload: Any = None,
+    blocks: bool = False,
+    take: Own | None = None,
+) -> Deferred | Dead | Duplicate | Stale:
+    """Record what becomes of the job after `failure`, in one transaction, fence first.
+
+    With `final` it is dead for that reason, whatever the policy says; with `blocks` its ordering key then waits for a
+    person. Where another copy has decided, the verdict is void and the copy is a duplicate or stale.
+    """
+    try:
+        with database.begin() as session:
+            row = (take or own)(session, store, copy, limits)
+            return _record(session, store, copy, row, failure, policy, final, payload, blocks)
+    except NotOurs:
+        return settle_alone(database, store, copy, limits)
+
+
 def _record(
     session: Session,
     store: Store,
@@ -88,8 +92,12 @@ def _record(
         "attempt": attempt,
         "worker": copy.worker,
     }
-    failures = [*(row.failures if row else []), entry][-KEPT_FAILURES:]
+    before = row.failures if row else []
     waited = -seconds_until(session, row.created_at) if row else 0.0
+    if failure.kind is Kind.not_ready:
+        after = history.not_ready_after(before, waited)
+        entry, waited = history.noted(entry, after), waited - after
+    failures = history.add(before, entry)
     match GiveUp(final) if final else decide(failure, attempt, policy, waited):
         case Retry(delay, spends_try):
             spent = attempt if spends_try else attempt - 1

@@ -157,6 +157,17 @@ class DeadLetters:
             .returning(t.c.id)
         ).scalar()
 
+    def note(self, session: Session, key: Key, event: str, **more: str) -> int | None:
+        """Add to the history of a job's open letter what has become known since; the letter's id, None without one."""
+        t = self.table
+        said = func.jsonb_build_object("event", event, "at", func.now(), *(x for pair in more.items() for x in pair))
+        return session.execute(
+            update(t)
+            .where(t.c.consumer == key.consumer, t.c.job_id == key.job_id, t.c.resolved_at.is_(None))
+            .values(lineage=t.c.lineage.op("||")(said))
+            .returning(t.c.id)
+        ).scalar()
+
     def rekey(self, session: Session, letter_id: int, consumer: str) -> None:
         """Let the open letter follow its job to another consumer's key.
 

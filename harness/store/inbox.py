@@ -267,6 +267,24 @@ class Inbox:
             )
         )
 
+    def mark_claimed(self, session: Session, key: Key, claim: int, *, seconds_left: float) -> None:
+        """Have the row keep the message of a job that is claimed, under the claim's own number as its generation.
+
+        It comes due when the claim's time is over: the copy that the relay sends then finds what became of it.
+        """
+        t = self.table
+        session.execute(
+            update(t)
+            .where(*self._is(key))
+            .values(
+                generation=claim,
+                available_at=func.clock_timestamp() + seconds(seconds_left),
+                leased_until=None,
+                dispatches=0,
+                relay_error=None,
+            )
+        )
+
     def put_back(self, session: Session, key: Key, generation: int, *, delay: float) -> bool:
         """Let the row of a copy that found its job at work be due after `delay` seconds, its delivery not counted.
 
@@ -341,7 +359,8 @@ class Inbox:
     def overview(self, session: Session, service: str, *, limit: int | None = 50) -> list[dict[str, Any]]:
         """What waits and for how long, the next first: for people; without the messages.
 
-        `due_in` is in seconds, below 0 when it is due already; `leased` tells a row that is with the broker.
+        `due_in` is in seconds, below 0 when it is due already; `leased` tells a row that is with the broker, `claimed`
+        one whose handler is at work outside of the database, at the latest until `available_at`.
         `last_failure` is the newest entry of its failures, None without one.
         """
         t = self.table
@@ -365,7 +384,10 @@ class Inbox:
                 t.c.failures[-1].label("last_failure"),
                 func.extract("epoch", self._due - func.clock_timestamp()).label("due_in"),
                 and_(t.c.leased_until > func.clock_timestamp(), t.c.relay_error.is_(None)).is_(True).label("leased"),
+                (self.fences.c.state == "claimed").is_(True).label("claimed"),
+                t.c.available_at,
             )
+            .outerjoin(self.fences, (self.fences.c.job_id == t.c.job_id) & (self.fences.c.consumer == t.c.consumer))
             .where(t.c.service == service)
             .order_by(self._due, t.c.id)
             .limit(limit)

@@ -23,7 +23,8 @@ class Key(NamedTuple):
 
 
 class FenceState(StrEnum):
-    """`done`: its effects are committed. `waiting`: the inbox owns it. `dead`: a letter owns it."""
+    """`done`: its effects are committed. `waiting`: the inbox owns it. `dead`: a letter owns it. `claimed`: its handler
+    is at work outside of any transaction, and the inbox keeps its message."""
 
     DONE = "done"
     WAITING = "waiting"
@@ -105,6 +106,18 @@ class Fence:
             .where(t.c.job_id == key.job_id, t.c.consumer == key.consumer)
             .values(state=str(state), processed_at=text("now()"))
         )
+
+    def leave_claim(self, session: Session, key: Key, state: FenceState, wait_ms: int) -> bool:
+        """Turn a claimed fence into `state`, held until this transaction ends; False where it is not claimed.
+
+        Whose claim it is, the inbox row says. Waits and fails as `take` does.
+        """
+        t = self.table
+        self.bound_waits(session, wait_ms)
+        claimed = update(t).where(
+            t.c.job_id == key.job_id, t.c.consumer == key.consumer, t.c.state == FenceState.CLAIMED.value
+        )
+        return rows_of(session.execute(claimed.values(state=state.value, processed_at=text("now()")))) == 1
 
     def forget(self, session: Session, key: Key) -> None:
         """Delete a fence that this transaction holds, for its job goes on under another key."""

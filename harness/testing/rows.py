@@ -36,8 +36,8 @@ class JobRows:
 
     @property
     def deferred(self) -> bool:
-        """It waits for another try, a replay or its time; a job that was only enqueued does not."""
-        return self.row is not None and not self.enqueued
+        """It waits for another try, a replay or its time; a job that was only enqueued, or is claimed, does not."""
+        return self.row is not None and not self.enqueued and self.state != FenceState.CLAIMED
 
     @property
     def enqueued(self) -> bool:
@@ -60,6 +60,8 @@ class JobRows:
         last = f", last {self.error}" if self.error else ""
         if self.enqueued:
             said = f"enqueued, due in {self.due_in:.1f} s, not tried yet"
+        elif self.row is not None and self.state == FenceState.CLAIMED:
+            said = f"claimed, for {self.due_in:.1f} s at most"
         elif self.row is not None:
             said = f"deferred, due in {self.due_in:.1f} s, {tries} spent{last}"
         elif self.letter is not None and self.letter.resolved_at is None:

@@ -44,6 +44,10 @@ def _of_copy(first: Any, second: Any, copy: Any, *_: Any) -> str:
     return str(copy.key.job_id)
 
 
+def _of_outside(one: Any, *_: Any) -> str:
+    return str(one.copy.key.job_id)
+
+
 def _of_nobody(*_: Any) -> str:
     return ANY
 
@@ -59,6 +63,12 @@ def _in_the_child() -> None:
     wrap(JobTask, "invoke", lambda _task, _args, _kwargs, _session, job: job.id, *IN_HANDLER)
     wrap(work, "_call", lambda _session, _connection, _handler, job: job.id, after="before_commit")
     wrap(work, "_once", _of_copy, after="after_commit")
+    outside = _module("process.external").Outside
+    wrap(outside, "_claim", _of_outside, "before_claim")
+    wrap(outside, "_keep_message", _of_outside, after="claim_written")
+    wrap(outside, "_call", _of_outside, "claim_committed", "done_committed")
+    wrap(outside, "_complete", _of_outside, "before_done", "done_written")
+    wrap(deliver, "give_up", _of_copy, "before_give_up")
     wrap(deliver, "stand_aside", _of_copy, "before_stand_aside", "after_stand_aside")
     wrap(verdict, "_record", _of_copy, after="verdict_before_commit")
     wrap(deliver, "verdict", _of_copy, "before_verdict", "verdict_after_commit")

@@ -76,7 +76,9 @@ class After:
             log.error("what comes after job %s went wrong: %s", self.request.id, type(wrong).__name__)
         finally:
             self._leave_nothing()
-        may_have_row = self.copy.relayed or self.copy.suspicious or isinstance(outcome, Duplicate)
+        may_have_row = (
+            self.copy.relayed or self.copy.suspicious or self.copy.claim is not None or isinstance(outcome, Duplicate)
+        )
         if self.copy.goes_on and may_have_row and isinstance(outcome, (Completed, Duplicate)):
             self._remove_row()
 

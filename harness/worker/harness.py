@@ -92,8 +92,9 @@ class Harness(Enqueues):
         """Make a job of a function: short for `@app.task(base=JobTask, …)`.
 
         Takes every option of `app.task`, and `consumer`, `policy`, `permanent`, `can_replay`, `max_replays`,
-        `max_age`, `on_dead`, `max_in_flight` (see `JobTask`). Raises SignatureError when a parameter cannot be a part
-        of the message.
+        `max_age`, `effects`, `unknown`, `claim_margin`, `on_dead`, `max_in_flight` (see `JobTask`). Raises
+        SignatureError when a parameter cannot be a part of the message, ConfigError for external effects without a
+        time limit.
         """
         from harness.worker.task import JobTask
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import signal
+from dataclasses import replace
 from typing import Any
 
 from billiard.einfo import ExceptionWithTraceback
@@ -17,9 +18,10 @@ from celery.worker.state import revoked as revoked_ids
 from celery.worker.state import task_ready
 
 from harness.core.failure import Failure, Kind
+from harness.process.claim import Claim
 from harness.worker.recorder import Recorder
 from harness.worker.trace import Reply, trace_job
-from harness.worker.wire import Wire, wire_of
+from harness.worker.wire import CLAIM, Wire, wire_of
 
 log = logging.getLogger("harness")
 
@@ -176,6 +178,21 @@ class JobRequest(Request):  # type: ignore[misc]
 
     def _record(self, failure: Failure) -> None:
         Recorder(self._consumer, self.wire(), failure, self.type, self.settled, self.id).submit()
+
+
+class ExternalRequest(JobRequest):
+    """Of a job with external effects. The parent names the claim beforehand: when its child has died, it can tell
+    whether that one had claimed the job, and nobody else."""
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, **options)
+        # What the pool is told: a limit that the message brings, or that was changed by remote control, counts.
+        limit = self.time_limits[0] or self.task.time_limit or self.task.spec.external.limit
+        self._claim = Claim.new(float(limit))
+
+    def wire(self, revoked: str | None = None) -> Wire:
+        wire = super().wire(revoked)
+        return replace(wire, marks=wire.marks | {CLAIM: str(self._claim)})
 
 
 def _weakly(result: Any) -> Any:

@@ -1,6 +1,7 @@
 """`JobTask`, the base class: a Celery task whose run is one delivery of a job."""
 
 import inspect
+import math
 import sys
 import warnings
 from collections.abc import Mapping
@@ -12,12 +13,12 @@ from celery.exceptions import Ignore, Reject, Retry
 from sqlalchemy.orm import Session
 
 from harness.core.classify import Permanents
-from harness.core.errors import DualWrite, RetryLater, UsageError
+from harness.core.errors import ConfigError, DualWrite, RetryLater, UsageError
 from harness.core.ids import uuid7
 from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.process.copy import Job
-from harness.process.spec import JobSpec, OnDead
+from harness.process.spec import External, JobSpec, OnDead
 from harness.store.guard import WorkSession
 from harness.worker import eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
 from harness.worker.correlation import CURRENT as _correlation
@@ -48,6 +49,10 @@ class JobTask(Task):  # type: ignore[misc]
     - `consumer`: the stable second half of the fence's key (default: the task's name). Keep the old one when renaming.
     - `policy`: a `Policy`; default 5 tries, 30 s base, 1 h cap. `permanent`: exception types or predicates that mean
       dead at once.
+    - `effects="external"`: what the handler does is not in the database (an e-mail, a card charge). The job is claimed
+      first, and never called again in doubt: what is not known to have ended is a letter, `outcome_unknown`. Needs a
+      `time_limit`. `claim_margin` (30 s): how long after that a claim is given up. `unknown`: as `permanent`, for
+      errors that leave it open whether the other side has acted; a handler may also raise `OutcomeUnknown`.
     - `can_replay(session, arguments) -> bool`: lets beat replay its letters; with `max_replays` (3) and `max_age`
       (seconds, 7 days).
     - `on_dead`: what becomes of the jobs with the same `ordering_key` when one is dead: "go_on" (default), or "block":
@@ -71,6 +76,9 @@ class JobTask(Task):  # type: ignore[misc]
     consumer: ClassVar[str | None] = None
     policy: ClassVar[Policy | None] = None
     permanent: ClassVar[Permanents] = ()
+    effects: ClassVar[str] = "database"
+    unknown: ClassVar[Permanents] = ()
+    claim_margin: ClassVar[float] = 30.0
     can_replay: ClassVar[Any] = None
     max_replays: ClassVar[int] = 3
     max_age: ClassVar[float] = 7 * 86_400.0
@@ -89,6 +97,8 @@ class JobTask(Task):  # type: ignore[misc]
             cls.acks_late = Task.acks_late
             cls.throws = Task.throws
             return
+        if _is_external(cls) and cls.Request == JobTask.Request:
+            cls.Request = "harness.worker.request:ExternalRequest"
         # Also where the project narrows it: a retry must not be reported, a dead letter not twice.
         cls.throws = JobTask.throws
         # Celery calls an errback with more than one parameter in place, as a plain function; a job is sent.
@@ -208,11 +218,40 @@ def _spec(task: JobTask) -> JobSpec:
             max_age=task.max_age,
             on_dead=task.on_dead,
             max_in_flight=task.max_in_flight,
+            external=_external(task),
         )
     return made
 
 
 JobTask.spec = property(_spec)  # type: ignore[assignment]
+
+
+def _is_external(job: type[JobTask]) -> bool:
+    """Are its effects outside of the database? ConfigError for an option that can't be meant."""
+    if job.effects not in ("database", "external"):
+        raise ConfigError(f'Job {job.name}: effects={job.effects!r} is neither "database" nor "external".')
+    external = job.effects == "external"
+    if external and not _is_positive(job.time_limit):
+        raise ConfigError(
+            f"Job {job.name} has external effects, but time_limit={job.time_limit!r}: without a hard time limit nobody "
+            "could ever tell that its handler will not come back. Give it one, in seconds: time_limit=30. "
+            "What the whole worker has (task_time_limit, --time-limit) does not count, for it may change."
+        )
+    if external and not _is_positive(job.claim_margin):
+        raise ConfigError(f"Job {job.name}: claim_margin={job.claim_margin!r} must be a positive number of seconds.")
+    if not external and job.unknown:
+        raise ConfigError(f'Job {job.name}: unknown= is for jobs with effects="external" only.')
+    return external
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _external(task: JobTask) -> External | None:
+    if task.effects != "external":
+        return None
+    return External(float(task.time_limit), float(task.claim_margin), _several(task.unknown))
 
 
 def _outside_celery() -> int:

@@ -22,6 +22,8 @@ DISPATCH = "harness_dispatch"
 REPLAY = "harness_replay"
 #: The ordering key of a job that has a place in its order.
 ORDERED = "harness_ordered"
+#: Never in a message: what the parent says to its child of the claim that this delivery may take.
+CLAIM = "harness_claim"
 CORRELATION = "harness_correlation_id"
 SENT_AT = "harness_sent_at"
 TENANT = "harness_tenant"
@@ -147,6 +149,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes
         sent_at=moment(headers.get(SENT_AT)) or (uuid7_time(raw_id) if isinstance(raw_id, str) else None),
         revoked=wire.revoked,
         worker=wire.worker,
+        claim=marks.get(CLAIM) if marks else None,
     )
 
 

@@ -11,6 +11,7 @@ from kombu import Exchange, Queue
 
 from harness import Policy
 from harness.worker.check import CHECKS, Start, Verdict
+from harness.worker.request import JobRequest
 from tests.check.doctor import named, patient, start
 
 NOWHERE = {"amqp": "amqp://guest:secret@127.0.0.1:1//", "redis": "redis://127.0.0.1:1/0", "memory": "memory://"}
@@ -26,6 +27,10 @@ def job(**options: Any) -> Callable[[Any], Any]:
         def other() -> None: ...
 
     return add
+
+
+class OwnRequest(JobRequest):
+    """A project's own."""
 
 
 DAYS = Policy(wait=tenacity.wait_fixed(3 * 86_400), reason="test")
@@ -48,6 +53,15 @@ CASES: list[tuple[str, str, dict[str, Any], Callable[[Any], Any] | None, str]] =
     ("pool", "memory", {"worker_pool": "gevent"}, None, "The pool is gevent"),
     ("pool-limits", "memory", {"worker_pool": "solo"}, None, "The pool is solo"),
     ("pool-limits", "memory", {"worker_pool": "threads"}, None, "2 threads but harness_pool_size = 1"),
+    ("external-pool", "memory", {"worker_pool": "threads"}, job(effects="external", time_limit=30), "effects: other"),
+    ("external-pool", "memory", {"worker_pool": "solo"}, job(effects="external", time_limit=30), "The pool is solo"),
+    (
+        "external-request",
+        "memory",
+        {},
+        job(effects="external", time_limit=30, Request="tests.check.test_configurations:OwnRequest"),
+        "Job other has",
+    ),
     ("prune", "memory", {"harness_prune_every": None}, None, "harness_prune_every is None"),
     ("replay", "memory", {"harness_replay_every": None}, job(can_replay=lambda session, given: True), "other"),
     ("chord-backend", "memory", {"result_backend": "redis://127.0.0.1:1/0"}, None, "is Redis"),

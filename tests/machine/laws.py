@@ -101,6 +101,7 @@ class Row:
     failures: int = 0
     letter: int | None = None
     leased: float | None = None
+    unready: float | None = None  # when it said first that it is not ready
 
 
 @dataclass
@@ -440,13 +441,21 @@ class Laws:
             raise NotOurs
         return row
 
-    def put_off(self, sent: Sent, row: Row | None, delay: float, attempts: int, failures: int) -> None:
+    def put_off(
+        self,
+        sent: Sent,
+        row: Row | None,
+        delay: float,
+        attempts: int,
+        failures: int,
+        unready: float | None = None,
+    ) -> None:
         world = self.world
         created, letter = (row.created, row.letter) if row else (world.now, None)
         if row is None and (left := world.rows.get(sent.key)) is not None:
             letter = left.letter
         world.rows[sent.key] = Row(
-            world.now + delay, created, world.fresh(), attempts, failures=failures, letter=letter
+            world.now + delay, created, world.fresh(), attempts, failures=failures, letter=letter, unready=unready
         )
 
     def verdict(self, sent: Sent, kind: str, final: str | None = None) -> Said:
@@ -456,10 +465,14 @@ class Laws:
             row = self.own(sent)
             attempt = (row.attempts if row else 0) + 1
             failures = (row.failures if row else 0) + 1
-            waited = world.now - row.created if row else 0.0
+            unready = row.unready if row else None
+            if kind == "not_ready" and unready is None:
+                unready = world.now
+            since = unready if kind == "not_ready" else row.created if row else world.now
+            waited = world.now - (world.now if since is None else since)
             reason, delay, spends = (final, 0.0, True) if final else decide(kind, attempt, waited)
             if reason is None:
-                self.put_off(sent, row, delay, attempt if spends else attempt - 1, failures)
+                self.put_off(sent, row, delay, attempt if spends else attempt - 1, failures, unready)
                 return ("deferred", attempt, spends)
             world.fences[sent.key] = Fence("dead", world.now)
             world.rows.pop(sent.key, None)
@@ -515,7 +528,10 @@ class Laws:
                     closed.resolved = world.now
                     closed.lineage.append("superseded")
             if to not in world.rows:
-                world.rows[to] = Row(world.now, world.now, attempts=row.attempts, failures=row.failures, letter=letter)
+                unready = None if row.unready is None else world.now + row.unready - row.created
+                world.rows[to] = Row(
+                    world.now, world.now, attempts=row.attempts, failures=row.failures, letter=letter, unready=unready
+                )
             elif world.rows[to].letter is None:
                 world.rows[to].letter = letter
             return ("deferred", row.attempts, False)

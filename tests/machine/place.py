@@ -58,23 +58,25 @@ UPDATE core.inbox SET available_at = available_at - :by, leased_until = leased_u
 UPDATE core.dead_letters SET created_at = created_at - :by, updated_at = updated_at - :by,
     resolved_at = resolved_at - :by WHERE service = :service
 """
+#: What is said again and again is one entry with its number.
+FAILURES = "(SELECT coalesce(sum(coalesce((f ->> 'times')::int, 1)), 0) FROM jsonb_array_elements(failures) f)"
 VIEW = """
 SELECT json_build_array(
     (SELECT json_agg(json_build_array(job_id, consumer, state, extract(epoch FROM now() - processed_at)))
      FROM core.processed_jobs WHERE starts_with(consumer, %(service)s || '/')),
     (SELECT json_agg(json_build_array(job_id, consumer, extract(epoch FROM available_at - now()),
         extract(epoch FROM now() - created_at), generation, attempts, deliveries, dispatches,
-        jsonb_array_length(failures), letter_id, extract(epoch FROM leased_until - now())))
+        {FAILURES}, letter_id, extract(epoch FROM leased_until - now())))
      FROM core.inbox WHERE service = %(service)s),
     (SELECT json_agg(json_build_array(d.id, job_id, consumer, reason, attempts, deliveries,
-        jsonb_array_length(failures), status, replays, extract(epoch FROM now() - resolved_at),
+        {FAILURES}, status, replays, extract(epoch FROM now() - resolved_at),
         jsonb_path_query_array(lineage, '$[*].event')
         ) ORDER BY d.id)
      FROM core.dead_letters d WHERE service = %(service)s),
     (SELECT json_agg(json_build_array(letter_id, action) ORDER BY id) FROM core.audit_log WHERE service = %(service)s),
     (SELECT json_agg(job_id) FROM effects WHERE starts_with(job_id, %(service)s || '-'))
 )
-"""
+""".replace("{FAILURES}", FAILURES)
 
 
 def schema(url: str) -> None:

@@ -25,7 +25,8 @@ WHERE job_id NOT IN (SELECT job_id FROM pruned) AND (
 
 
 def prepare(state: State) -> None:
-    """The table that `BROKEN` asks."""
+    """The table that `BROKEN` asks, and the one that jobs with external effects call."""
+    state.sql("CREATE TABLE IF NOT EXISTS calls (job_id text)")
     state.sql("CREATE TABLE IF NOT EXISTS pruned (job_id text PRIMARY KEY)")
 
 

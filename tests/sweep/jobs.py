@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import chain
 
-from tests.sweep.lane import DEAD, DONE, Lane
+from tests.sweep.lane import DEAD, DONE, KNOWN_OR_NOT, Lane
 
 
 def good(lane: Lane, job: str) -> dict[str, str]:
@@ -37,6 +37,12 @@ def whose_child_dies(lane: Lane, job: str) -> dict[str, str]:
     """A job that kills its process at its first try: the parent has a healthy one record that."""
     lane.send("kills_child", job, times=1)
     return {job: DONE}
+
+
+def outside(lane: Lane, job: str) -> dict[str, str]:
+    """A job with external effects."""
+    lane.send("outside", job)
+    return {job: KNOWN_OR_NOT}
 
 
 def beside_another_copy(lane: Lane, job: str) -> dict[str, str]:

@@ -17,6 +17,8 @@ from tests.sweep.left import Broker
 from tests.worker.running import State, Worker, client
 
 DONE, DEAD, DISCARDED, PRUNED = "done", "dead", "discarded", "pruned"
+#: Of a job with external effects: done, or a letter that says that it is not known; called once at most.
+KNOWN_OR_NOT = "known or not"
 #: Seconds that a worker may take to start, on a machine with much else to do.
 STARTS = 240.0
 #: Seconds that a copy waits for another one's fence.
@@ -47,7 +49,7 @@ class Lane:
             task_default_queue=name,
             result_backend=results,
             harness_fence_wait=FENCE_WAIT,
-            options=["-I", "tests.enqueue.jobs"],
+            options=["-I", "tests.enqueue.jobs,tests.sweep.outside"],
             environment={failpoints.VARIABLE: str(self.points), "CANVAS": "1"},
         )
         #: Restarts of the worker that a fault has killed.
@@ -124,11 +126,20 @@ class Lane:
             DEAD: ((0, "dead", 1),),
             DISCARDED: ((0, "dead", 0),),
             PRUNED: ((1, None, 0), (0, None, 0)),
+            KNOWN_OR_NOT: ((1, "done", 0), (0, "dead", 1)),
         }[end]
         if seen not in wanted:
             raise Violated(f"{job}: effects, fence, open letters are {seen}, not {wanted[0]}")
+        if end == KNOWN_OR_NOT:
+            self._check_calls(job)
         if end == DISCARDED and [row.status for row in letters] != ["discarded"]:
             raise Violated(f"{job}: its letter is not discarded: {letters}")
+
+    def _check_calls(self, job: str) -> None:
+        calls = self.state.sql("SELECT count(*) FROM calls WHERE job_id = :id", id=job)[0][0]
+        reasons = [row.reason for row in self.state.letters() if row.job_id == job]
+        if calls > 1 or reasons not in ([], ["outcome_unknown"]) or (not reasons and not calls):
+            raise Violated(f"{job}: called {calls} times, letters {reasons}")
 
     def ended(self, job: str, end: str) -> bool:
         """Has the job come to rest?"""

@@ -36,6 +36,7 @@ class Way:
 
 
 AGAIN = (Pair("after_fence", Fault.kill_worker),)
+CLAIMED = (Pair("claim_committed", Fault.kill_process),)
 REFUSED = (Pair("relay_leased", Fault.raise_error),)
 
 #: Each point's way; a command's differs by fault, see `way_to`.
@@ -45,6 +46,9 @@ WAYS: dict[str, Way] = {
     **dict.fromkeys(("wait_written", "wait_committed"), Way(jobs.with_eta)),
     **dict.fromkeys(("before_fence", "after_fence", "before_handler", "after_handler"), Way(jobs.good)),
     **dict.fromkeys(("before_commit", "after_commit", "before_ack", "after_ack"), Way(jobs.good)),
+    **dict.fromkeys(("before_claim", "claim_written", "claim_committed"), Way(jobs.outside)),
+    **dict.fromkeys(("before_done", "done_written", "done_committed"), Way(jobs.outside)),
+    "before_give_up": Way(jobs.outside, CLAIMED),
     **dict.fromkeys(("before_stand_aside", "after_stand_aside"), Way(jobs.beside_another_copy)),
     **dict.fromkeys(("before_verdict", "verdict_before_commit", "verdict_after_commit"), Way(jobs.retried)),
     **dict.fromkeys(("before_record", "after_record"), Way(jobs.whose_child_dies)),

@@ -21,6 +21,8 @@ FEW = (
     Pair("before_commit", Fault.lose_broker),
     Pair("after_stand_aside", Fault.lose_database),
     Pair("wait_committed", Fault.kill_process),
+    Pair("claim_committed", Fault.kill_worker),
+    Pair("before_give_up", Fault.lose_database),
     Pair("before_send", Fault.kill_process),
     Pair("after_send", Fault.lose_broker),
     Pair("before_row_removed", Fault.lose_database),

@@ -4,7 +4,7 @@ A check is a function of the facts (`facts.Facts`), which are gathered before; i
 rest (verdict, what it means, what to do) is the check's own and the same each time. docs/howto/check.md lists them.
 """
 
-from harness.worker.check import of_settings, of_jobs, of_limits, of_database, of_broker  # noqa: I001 – their order
+from harness.worker.check import of_settings, of_jobs, of_external, of_limits, of_database, of_broker  # noqa: I001 – their order
 from harness.worker.check.facts import Options
 from harness.worker.check.finding import CHECKS, Check, Finding, Start, Verdict
 from harness.worker.check.run import at_start, diagnose
@@ -20,6 +20,7 @@ __all__ = [
     "diagnose",
     "of_broker",
     "of_database",
+    "of_external",
     "of_jobs",
     "of_limits",
     "of_settings",
