@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -56,8 +56,13 @@ class Chosen:
     named: bool
 
 
-def choose(here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit: int | None) -> Chosen:
-    """The letters that the command line means. Raises UsageError where it names none."""
+def choose(
+    here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit: int | None, *, unless: Reason | None = None
+) -> Chosen:
+    """The letters that the command line means. Raises UsageError where it names none.
+
+    Letters dead for the reason `unless` are meant only where the command line names that, or each letter.
+    """
     if not any(given[name] is not None for name in NAMES):
         if not letter_ids:
             raise click.UsageError(
@@ -65,7 +70,10 @@ def choose(here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit
             )
         return Chosen(list(dict.fromkeys(letter_ids)), named=True)
     with here.database.begin() as session:
-        ids = here.store.letters.ids(session, here.service, filter_of(given, letter_ids))
+        which = filter_of(given, letter_ids)
+        if which.reason is None:
+            which = replace(which, not_reason=unless)
+        ids = here.store.letters.ids(session, here.service, which)
     return Chosen(ids[:limit], named=False)
 
 

@@ -104,6 +104,8 @@ def replay(letter_ids: tuple[int, ...], note: str | None, **options: Any) -> Non
 
     Same job, same message, all its tries. A job that has succeeded meanwhile is not sent: its letter is resolved. With
     filters the number of letters is shown, and has to be confirmed (on a terminal, or by --expect or --yes).
+    A conflict is replayed only where its number or --reason conflict is given: it runs under the letter's id, beside
+    the job whose id it came with.
     """
     here = door()
 
@@ -150,7 +152,8 @@ def _bulk(
     **given: Any,
 ) -> None:
     ctx = click.get_current_context()
-    chosen = choose(here, letter_ids, given, limit)
+    # A conflict runs as a second job beside the first: nobody means that with a filter for something else.
+    chosen = choose(here, letter_ids, given, limit, unless=Reason.conflict if verb == "replay" else None)
     if dry_run or not chosen.ids:
         if as_json:
             click.echo(json.dumps({"matched": len(chosen.ids), "dry_run": dry_run, "ids": chosen.ids}))

@@ -40,12 +40,16 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The job is a dead letter, `letter_id`, after `attempts` tries."""
+    """The job is a dead letter, `letter_id`, after `attempts` tries.
+
+    `job_id`: the letter's, where that is not the delivery's own (a conflict).
+    """
 
     reason: Reason
     attempts: int
     failure: Failure
     letter_id: int
+    job_id: str | None = None
 
 
 Outcome = Completed | Duplicate | Stale | Deferred | Dead

@@ -17,6 +17,7 @@ from harness.core.outcome import Deferred, Duplicate, Outcome, Stale
 from harness.core.policy import Policy
 from harness.core.reason import Reason
 from harness.process.busy import is_lock_timeout, stand_aside
+from harness.process.conflict import Conflicting, as_known, record_conflict
 from harness.process.copy import Copy, Job
 from harness.process.count import count
 from harness.process.rekey import rekey
@@ -80,6 +81,8 @@ def record(
         except NotRelayed:
             plain = current.plain(current.key.consumer)
             return verdict(database, store, plain, failure, policy, limits, payload=payload)
+        except Conflicting as found:
+            return record_conflict(database, store, current, found, limits, payload)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -152,6 +155,8 @@ class _Delivery:
         except NotRelayed:
             self.copy = self.copy.plain(self.spec.consumer)
             return self.step()
+        except Conflicting as found:
+            return self._conflict(found)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -176,6 +181,14 @@ class _Delivery:
         except InvalidPayload as error:
             return self._verdict(classify(error))
         return self._work(*values)
+
+    def _conflict(self, found: Conflicting) -> Outcome:
+        same = as_known(self.copy, found, self.spec.signature, self.args, self.kwargs)
+        if same is None:
+            payload = {"args": list(self.args), "kwargs": dict(self.kwargs)}
+            return record_conflict(self.database, self.store, self.copy, found, self.limits, payload)
+        self.copy = same
+        return self.step()
 
     def _is_replay(self) -> bool:
         """A replay is an operator's word and newer than a revoke, of which the workers keep the id for hours."""

@@ -9,6 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from harness.core.events import Events
+from harness.core.reason import Reason
 from harness.replay.errors import Refused
 from harness.replay.gate import Decode, Gated, arguments_of, ask, looking
 from harness.replay.replay import replay
@@ -80,6 +81,8 @@ def _one(
 
 def _for_a_person(session: Session, job: Gated, letter: Letter) -> str | None:
     """Why no machine is to replay this letter any more; by the database's clock."""
+    if letter.reason is Reason.conflict:
+        return "its id stands for another content: to run it as well is for a person to decide"
     if letter.replays >= job.max_replays:
         return f"replayed {letter.replays} times already (max_replays = {job.max_replays})"
     now: datetime = session.execute(select(func.now())).scalar_one()

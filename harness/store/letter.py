@@ -85,6 +85,7 @@ class Filter:
     older: float | None = None
     newer: float | None = None
     unresolved: bool = False
+    not_reason: Reason | None = None
 
     def terms(self, table: Table, service: str) -> tuple[ColumnElement[bool], ...]:
         """The WHERE of this filter, for the letters of `service`."""
@@ -98,6 +99,8 @@ class Filter:
                 terms.append(t[name] == value)
         if self.reason is not None:
             terms.append(t.reason == str(self.reason))
+        if self.not_reason is not None:
+            terms.append(t.reason != str(self.not_reason))
         if self.older is not None:
             terms.append(t.created_at < func.now() - seconds(self.older))
         if self.newer is not None:

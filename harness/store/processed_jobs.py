@@ -50,7 +50,7 @@ class Fence:
             f"INSERT INTO {name} AS fence (job_id, consumer, state, digest) "
             "VALUES (%(job_id)s, %(consumer)s, %(state)s, %(digest)s) ON CONFLICT (job_id, consumer) DO "
         )
-        claim = "UPDATE SET state = excluded.state, processed_at = now() WHERE fence.state = 'waiting'"
+        claim = "UPDATE SET state = excluded.state, processed_at = now(), digest = coalesce(fence.digest, excluded.digest) WHERE fence.state = 'waiting'"
         self._sql = {relayed: self._taking(insert + (claim if relayed else "NOTHING")) for relayed in (False, True)}
 
     @staticmethod
@@ -98,7 +98,9 @@ class Fence:
         t = self.table
         query = select(t.c.state, t.c.digest, t.c.result).where(t.c.job_id == key.job_id, t.c.consumer == key.consumer)
         row = session.execute(query.with_for_update() if lock else query).first()
-        return None if row is None else FenceRow(FenceState(row.state), row.digest, row.result)
+        if row is None:
+            return None
+        return FenceRow(FenceState(row.state), None if row.digest is None else bytes(row.digest), row.result)
 
     def set_state(self, session: Session, key: Key, state: FenceState) -> None:
         """Change a fence that this transaction already holds."""

@@ -38,9 +38,9 @@ def _event(result: Outcome, who: dict[str, Any], seconds: float) -> events.JobEv
             return events.JobStale(**who)
         case Deferred(attempt, delay, failure):
             return events.JobDeferred(**who, attempt=attempt, delay=delay, error_type=failure.error_type)
-        case Dead(reason, attempts, failure, letter_id):
+        case Dead(reason, attempts, failure, letter_id, job_id):
             return events.JobDead(
-                **who,
+                **(who | ({"job_id": job_id} if job_id else {})),
                 attempt=attempts,
                 reason=reason,
                 letter_id=letter_id,

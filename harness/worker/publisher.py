@@ -8,9 +8,10 @@ from amqp.exceptions import FrameSyntaxError
 from celery import Celery
 from kombu import Producer
 
+from harness.core.message import job_key
 from harness.relay import Unroutable
 from harness.store.inbox import InboxRow
-from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, REPLAY
+from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, JOB_ID, REPLAY
 
 #: What belongs to the delivery of old, not to the message.
 _DROPPED_HEADERS = ("redelivered", "harness_raw")
@@ -57,6 +58,10 @@ class Publisher:
             DISPATCH: row.dispatches,
             "retries": row.attempts,
         }
+        if job_key(headers.get("id"), message.body) != row.job_id:
+            headers[JOB_ID] = row.job_id
+            if "id" in headers and "task" in headers:
+                headers["id"] = row.job_id
         if row.letter_id is not None and not row.attempts:
             headers[REPLAY] = row.letter_id
         properties = {k: v for k, v in message.properties.items() if k in _KEPT_PROPERTIES and v is not None}
