@@ -12,6 +12,7 @@ from harness.cli.choose import choose, confirm, filter_of, filter_options
 from harness.cli.door import EXIT_CODES, NOTHING, OK, PARTLY, REFUSED, Door, actor_option, door, json_option, refuse
 from harness.cli.letter_json import letter_json
 from harness.cli.text import many
+from harness.core.reason import Reason
 from harness.replay import Progress, Result, discard_many, replay_many
 from harness.replay.discard import check_reason
 

@@ -65,7 +65,9 @@ def _forms(
     parameters = sent.parameters.values()
     if any(p.kind is _PARAMETER.VAR_POSITIONAL and bound.arguments.get(p.name) for p in parameters):
         return  # what stands behind it can't be named
-    more = next((bound.arguments.get(p.name, {}) for p in parameters if p.kind is _PARAMETER.VAR_KEYWORD), {})
+    more: dict[str, Any] = next(
+        (bound.arguments.get(p.name, {}) for p in parameters if p.kind is _PARAMETER.VAR_KEYWORD), {}
+    )
     own = [p for p in parameters if p.kind not in (_PARAMETER.VAR_POSITIONAL, _PARAMETER.VAR_KEYWORD)]
     defaults = {p.name: p.default for p in own if p.default is not _PARAMETER.empty}
     given = {p.name: bound.arguments[p.name] for p in own if p.name in bound.arguments}

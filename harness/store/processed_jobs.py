@@ -50,7 +50,10 @@ class Fence:
             f"INSERT INTO {name} AS fence (job_id, consumer, state, digest) "
             "VALUES (%(job_id)s, %(consumer)s, %(state)s, %(digest)s) ON CONFLICT (job_id, consumer) DO "
         )
-        claim = "UPDATE SET state = excluded.state, processed_at = now(), digest = coalesce(fence.digest, excluded.digest) WHERE fence.state = 'waiting'"
+        claim = (
+            "UPDATE SET state = excluded.state, processed_at = now(), "
+            "digest = coalesce(fence.digest, excluded.digest) WHERE fence.state = 'waiting'"
+        )
         self._sql = {relayed: self._taking(insert + (claim if relayed else "NOTHING")) for relayed in (False, True)}
 
     @staticmethod

@@ -21,7 +21,11 @@ def outcome(harness: "Harness", copy: Copy, result: Outcome, seconds: float) -> 
         "task": arrival.task,
         "correlation_id": arrival.correlation_id,
     }
-    event = _event(result, who, seconds)
+    tell_of(harness, _event(result, who, seconds))
+
+
+def tell_of(harness: "Harness", event: events.JobEvent) -> None:
+    """Emit it; of a new letter it is noted that it was told."""
     if isinstance(event, events.JobDead):
         tell(harness.database, harness.store, harness.events, event)
     else:

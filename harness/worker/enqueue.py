@@ -1,10 +1,10 @@
 """`harness.enqueue` and `enqueue_many`: rows of the inbox in the caller's transaction, whatever connection it is on."""
 
 import inspect
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Generator, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast, overload
 
 from celery.canvas import Signature
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from harness.worker.typed import Async, Sync
 
 Seconds: TypeAlias = float | timedelta
+T = TypeVar("T")
 
 OPTIONS = tuple(field.name for field in fields(Options) if field.name != "passed")
 
@@ -135,9 +136,9 @@ class Enqueues:
         else:
             made = _direct(harness, job, args, rest, options)
         steps = _steps(harness, [made])
-        if _is_async(session):
-            return _first(_run_async(session, steps))
-        return _run(session, steps)[0]
+        if is_async(session):
+            return _first(run_async(session, steps))
+        return run_steps(session, steps)[0]
 
     @overload
     def enqueue_many(self, session: "Sync", calls: Iterable[Call], /) -> list[Enqueued]: ...
@@ -158,7 +159,7 @@ class Enqueues:
                 raise UsageError(f"{call!r} is no signature. Write harness.enqueue_many(session, [job.s(…), …]).")
             entries.append(entry_of(harness.app, call, Options()))
         steps = _steps(harness, entries)
-        return _run_async(session, steps) if _is_async(session) else _run(session, steps)
+        return run_async(session, steps) if is_async(session) else run_steps(session, steps)
 
 
 def _direct(harness: "Harness", job: Any, args: Any, kwargs: dict[str, Any], options: dict[str, Any]) -> Entry:
@@ -183,14 +184,16 @@ def _steps(harness: "Harness", entries: list[Entry]) -> Steps:
     return put(harness.store.enqueueing, harness.settings.service, entries, read)
 
 
-def _is_async(session: Any) -> bool:
+def is_async(session: Any) -> bool:
+    """Is the connection an asynchronous one? UsageError for what is none at all."""
     execute = getattr(session, "execute", None)
     if execute is None:
         _refuse(session)
     return inspect.iscoroutinefunction(execute)
 
 
-def _run(session: Any, steps: Steps) -> list[Enqueued]:
+def run_steps(session: Any, steps: Generator[Statement, Any, list[T]]) -> list[T]:
+    """Execute the steps in the caller's transaction."""
     rows: Any = None
     while True:
         try:
@@ -200,7 +203,8 @@ def _run(session: Any, steps: Steps) -> list[Enqueued]:
         rows = session.execute(wanted.sql, wanted.values).all()
 
 
-async def _run_async(session: Any, steps: Steps) -> list[Enqueued]:
+async def run_async(session: Any, steps: Generator[Statement, Any, list[T]]) -> list[T]:
+    """The same on an asynchronous connection."""
     rows: Any = None
     while True:
         try:

@@ -34,7 +34,10 @@ GOES_ON = Event("task-retried")
 
 
 def event_of(outcome: Outcome, error: BaseException | None, result: str, seconds: float) -> Event | None:
-    """The event of `outcome`, None for a conflict: its id is another job's. `error` is what the handler raised; `result` is a text, empty where none is known."""
+    """The event of `outcome`, None for a conflict: its id is another job's.
+
+    `error` is what the handler raised; `result` is a text, empty where none is known.
+    """
     match outcome:
         case Completed() | Duplicate():
             # Of a duplicate most often no result is kept: the monitor goes on showing the first run's.

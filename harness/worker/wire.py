@@ -24,6 +24,8 @@ JOB_ID = "harness_job_id"
 REPLAY = "harness_replay"
 CORRELATION = "harness_correlation_id"
 SENT_AT = "harness_sent_at"
+#: Which source took the message in.
+SOURCE = "harness_source"
 TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
