@@ -23,9 +23,13 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The inbox or, where it is `dead`, a dead letter owns the job by now; this copy is dropped."""
+    """The inbox or, where it is `dead`, a dead letter owns the job by now; this copy is dropped.
+
+    `conflict`: it is not the job's own, and the letter of its content is there already.
+    """
 
     dead: bool = False
+    conflict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def file(
     theirs = replace(arrival, digest=found.mine)
     wanted = store.conflicts.write(theirs, own_id, failure, now(), actor=worker, payload=jsonable(payload))
     letter_id = session.execute(wanted.sql, wanted.values).scalar()
-    return Stale(dead=True) if letter_id is None else Dead(Reason.conflict, 0, failure, letter_id, own_id)
+    return Stale(conflict=True) if letter_id is None else Dead(Reason.conflict, 0, failure, letter_id, own_id)
 
 
 def conflict_failure(job_id: str, known: bytes, mine: bytes) -> Failure:

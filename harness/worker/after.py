@@ -58,7 +58,7 @@ class After:
         """
         if isinstance(outcome, Deferred) or outcome == Stale(dead=False):
             return
-        if isinstance(outcome, Dead) and outcome.reason is Reason.conflict:
+        if outcome == Stale(conflict=True) or (isinstance(outcome, Dead) and outcome.reason is Reason.conflict):
             self._leave_nothing()  # what comes after, and the result, have the id of a job that this one is not
             return
         try:

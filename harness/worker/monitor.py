@@ -44,7 +44,7 @@ def event_of(outcome: Outcome, error: BaseException | None, result: str, seconds
             return Event("task-succeeded", ({"result": result} if result else {}) | {"runtime": seconds})
         case Deferred(_, delay, failure):
             return Event("task-retried", _failed(error, failure) | {"eta": _in(delay)})
-        case Dead(Reason.conflict):
+        case Dead(Reason.conflict) | Stale(conflict=True):
             return None
         case Dead(Reason.expired | Reason.revoked as reason, _, failure):
             how = {

@@ -62,7 +62,8 @@ def chosen(harness: "Harness", names: Sequence[str] = ()) -> list[Source]:
                 f"The source {source.name!r} reads the queue {source.queue.name!r}, which the workers read as well: "
                 "each message would go to one of the two. Give the source a queue of its own."
             )
-        if is_redis(conf) and source.queue.exchange.type == "fanout":
+        bound = [source.queue.exchange, *(one.exchange for one in source.queue.bindings or ())]
+        if is_redis(conf) and any(exchange is not None and exchange.type == "fanout" for exchange in bound):
             raise ConfigError(
                 f"The source {source.name!r}: a fanout exchange on a Redis-protocol broker keeps nothing for a "
                 "receiver that is away. Use a topic exchange, or a plain queue."
@@ -167,7 +168,7 @@ class Receiver:
     def _say_ready(self, lines: "Sequence[_Line]") -> None:
         self._served = True
         open_ = [f"{line.source.name} (queue {line.source.queue.name})" for line in lines if line.is_open]
-        log.info("receive: ready, taking in from %s", ", ".join(open_))
+        log.info("receive: ready, receiver pid=%d takes in from %s", os.getpid(), ", ".join(open_))
 
     def _fill(self, connection: Any) -> None:
         """Take what is there, up to a batch; wait a little where there is nothing."""
