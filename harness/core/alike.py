@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from harness.core.message import Message, digest, job_key
@@ -41,6 +41,17 @@ def same_content(known: bytes, sent: inspect.Signature, args: Sequence[Any], kwa
         return digest(args, kwargs) == known
 
 
+def named_digest(sent: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """The digest of these arguments by name and without defaults: the same however they are said."""
+    try:
+        said = _Said.of(sent, tuple(args), dict(kwargs))
+    except (TypeError, ValueError):
+        said = None
+    if said is None:
+        return digest(args, kwargs)
+    return digest([], {name: value for name, value in said.full.items() if name not in said.optional} | said.more)
+
+
 def digest_of_json(message: Message) -> bytes | None:
     """The digest of a plain JSON message's arguments, without Celery; None for any other message."""
     body = message.body
@@ -58,39 +69,51 @@ def digest_of_json(message: Message) -> bytes | None:
         return None
 
 
+class _Said(NamedTuple):
+    """Arguments by name, defaults filled in. `optional`: those that are as good as left out; `more`: of `**kwargs`."""
+
+    parameters: list[inspect.Parameter]
+    full: dict[str, Any]
+    optional: list[str]
+    more: dict[str, Any]
+
+    @classmethod
+    def of(cls, sent: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "_Said | None":
+        """None where something stands behind a star, which can't be named. Raises TypeError where they do not fit."""
+        given = sent.bind(*args, **kwargs).arguments
+        parameters = sent.parameters.values()
+        if any(p.kind is _PARAMETER.VAR_POSITIONAL and given.get(p.name) for p in parameters):
+            return None
+        more: dict[str, Any] = next((given.get(p.name, {}) for p in parameters if p.kind is _PARAMETER.VAR_KEYWORD), {})
+        own = [p for p in parameters if p.kind not in (_PARAMETER.VAR_POSITIONAL, _PARAMETER.VAR_KEYWORD)]
+        full = {p.name: given.get(p.name, p.default) for p in own}
+        optional = [p.name for p in own if p.default is not _PARAMETER.empty and _equal(full[p.name], p.default)]
+        return cls(own, full, optional, more)
+
+
 def _forms(
     sent: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    bound = sent.bind(*args, **kwargs)
-    parameters = sent.parameters.values()
-    if any(p.kind is _PARAMETER.VAR_POSITIONAL and bound.arguments.get(p.name) for p in parameters):
-        return  # what stands behind it can't be named
-    more: dict[str, Any] = next(
-        (bound.arguments.get(p.name, {}) for p in parameters if p.kind is _PARAMETER.VAR_KEYWORD), {}
-    )
-    own = [p for p in parameters if p.kind not in (_PARAMETER.VAR_POSITIONAL, _PARAMETER.VAR_KEYWORD)]
-    defaults = {p.name: p.default for p in own if p.default is not _PARAMETER.empty}
-    given = {p.name: bound.arguments[p.name] for p in own if p.name in bound.arguments}
-    full = {p.name: given.get(p.name, defaults.get(p.name)) for p in own}
-    optional = [name for name, default in defaults.items() if _equal(full[name], default)]
+    said = _Said.of(sent, args, kwargs)
+    if said is None:
+        return
     made = 0
-    for left_out in _subsets(optional):
-        named = {name: value for name, value in full.items() if name not in left_out}
+    for left_out in _subsets(said.optional):
+        named = {name: value for name, value in said.full.items() if name not in left_out}
         positional: list[Any] = []
-        for parameter in (*own, None):
-            yield [*positional], named | more
+        for parameter in (*said.parameters, None):
+            yield [*positional], named | said.more
             made += 1
-            if made == _MOST or parameter is None or parameter.kind is _PARAMETER.KEYWORD_ONLY:
-                break
-            if parameter.name not in named:
+            if made == _MOST:
+                return
+            if parameter is None or parameter.kind is _PARAMETER.KEYWORD_ONLY or parameter.name not in named:
                 break
             positional.append(named.pop(parameter.name))
-        if made == _MOST:
-            return
 
 
 def _subsets(names: Sequence[str]) -> Iterator[frozenset[str]]:
-    for size in range(len(names) + 1):
+    """The likely ones first: nothing, then everything."""
+    for size in dict.fromkeys((0, len(names), *range(len(names)))):
         for chosen in combinations(names, size):
             yield frozenset(chosen)
 

@@ -27,11 +27,14 @@ from harness.store.store import Store
 
 
 class Conflicting(HarnessError):
-    """The copy's content is not that of the job: `known` is the job's digest, `mine` the copy's. Nothing is written."""
+    """The copy's content is not that of the job: `known` is the job's digest, `mine` the copy's. Nothing is written.
 
-    def __init__(self, known: bytes, mine: bytes) -> None:
+    `named` is the copy's digest in the form that all who say the same share, where that could be made.
+    """
+
+    def __init__(self, known: bytes, mine: bytes, named: bytes | None = None) -> None:
         super().__init__("one id, two contents")
-        self.known, self.mine = known, mine
+        self.known, self.mine, self.named = known, mine, named or mine
 
 
 def check(session: Session, store: Store, copy: Copy, fence: FenceRow) -> None:
@@ -120,7 +123,7 @@ def file(
     payload: Any = None,
 ) -> Dead | Stale:
     """Write fence, letter and audit row of the other content. Stale where they are there: the same conflict again."""
-    own_id = conflict_id(arrival.job_id, found.mine)
+    own_id = conflict_id(arrival.job_id, found.named)
     failure = conflict_failure(arrival.job_id, found.known, found.mine)
     theirs = replace(arrival, digest=found.mine)
     wanted = store.conflicts.write(theirs, own_id, failure, now(), actor=worker, payload=jsonable(payload))

@@ -10,6 +10,7 @@ import tenacity
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from harness.core.alike import named_digest
 from harness.core.classify import classify
 from harness.core.errors import InvalidPayload, Unrecorded
 from harness.core.failure import Failure, Kind
@@ -186,6 +187,7 @@ class _Delivery:
         same = as_known(self.copy, found, self.spec.signature, self.args, self.kwargs)
         if same is None:
             payload = {"args": list(self.args), "kwargs": dict(self.kwargs)}
+            found.named = named_digest(self.spec.signature.sent, self.args, self.kwargs)
             return record_conflict(self.database, self.store, self.copy, found, self.limits, payload)
         self.copy = same
         return self.step()

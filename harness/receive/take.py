@@ -16,6 +16,8 @@ from harness.store.processed_jobs import FenceState, Key
 
 #: Do these arguments say the content with this digest, in another form?
 Same = Callable[[Entry, bytes], bool]
+#: The digest of an entry's arguments in the form that all who say the same share.
+Name = Callable[[Entry], bytes]
 #: A job that is put in and decided by others between two looks is looked at again, so often at most.
 _LOOKS = 5
 
@@ -53,7 +55,7 @@ Steps = Generator[Statement, Sequence[Row[Any]], list[Received]]
 
 
 def take(
-    sql: Enqueueing, conflicts: Conflicts, service: str, entries: Sequence[Entry], read: Read, same: Same
+    sql: Enqueueing, conflicts: Conflicts, service: str, entries: Sequence[Entry], read: Read, same: Same, name: Name
 ) -> Steps:
     """Take messages in; yields statements, is sent their rows, returns one answer for each entry, in order.
 
@@ -79,7 +81,7 @@ def take(
         # What came and went five times is at work: its fence decides.
         state, digest = found.get(entry.key, (ReceiveState.waiting, None))
         if not _alike(entry, digest, same):
-            answers.append((yield from _conflict(conflicts, entry, digest or b"")))
+            answers.append((yield from _conflict(conflicts, entry, digest or b"", name(entry))))
             continue
         again = state is ReceiveState.received and entry is not firsts[entry.key]
         answers.append(Received(entry.key.job_id, ReceiveState.waiting if again else state))
@@ -97,10 +99,12 @@ def _known(rows: Sequence[Row[Any]], read: Read) -> dict[Key, tuple[ReceiveState
     return found
 
 
-def _conflict(conflicts: Conflicts, entry: Entry, known: bytes) -> Generator[Statement, Sequence[Row[Any]], Received]:
+def _conflict(
+    conflicts: Conflicts, entry: Entry, known: bytes, named: bytes
+) -> Generator[Statement, Sequence[Row[Any]], Received]:
     arrival = entry.arrival
     mine = arrival.digest or b""
-    own_id = conflict_id(arrival.job_id, mine)
+    own_id = conflict_id(arrival.job_id, named)
     failure = conflict_failure(arrival.job_id, known, mine)
     rows = yield conflicts.write(arrival, own_id, failure, now(), payload=None)
     return Received(own_id, ReceiveState.conflict, rows[0].letter_id if rows else None)

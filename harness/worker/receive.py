@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from kombu import Exchange, Queue
 
-from harness.core.alike import same_content
+from harness.core.alike import named_digest, same_content
 from harness.core.errors import UsageError
 from harness.core.incoming import Incoming
 from harness.core.message import Message, digest, job_key
@@ -132,8 +132,12 @@ def steps_of(harness: "Harness", entries: Sequence[Entry]) -> Steps:
         task = harness.app.tasks[one.arrival.task]
         return same_content(known, task.spec.signature.sent, *arguments_of(harness.app, one.arrival.message))
 
+    def name(one: Entry) -> bytes:
+        task = harness.app.tasks[one.arrival.task]
+        return named_digest(task.spec.signature.sent, *arguments_of(harness.app, one.arrival.message))
+
     store = harness.store
-    return take(store.enqueueing, store.conflicts, harness.settings.service, entries, read, same)
+    return take(store.enqueueing, store.conflicts, harness.settings.service, entries, read, same, name)
 
 
 async def _first(answers: Awaitable[list[Received]]) -> Received:

@@ -41,6 +41,7 @@ def test_database_and_broker_away(
         own_postgres.start()
         until(lambda: _rows(state) == 21 and len(state.letters()) == 1, 90, "it goes on by itself")
 
+        wires.close()
         own_broker.restart()
         wires = Wires(own_broker.url, "orders")
         until(lambda: receiver.says("receive: ready") >= 2, 90, "it has connected again")
@@ -54,6 +55,7 @@ def test_database_and_broker_away(
     finally:
         receiver.kill()
         state.close()
+        wires.close()
 
 
 def _cpu(receiver: Receiver) -> float:
