@@ -18,7 +18,7 @@ import tenacity
 from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
 from kombu import Consumer
 
-from harness.core.errors import ConfigError
+from harness.core.errors import ConfigError, UsageError
 from harness.core.incoming import Incoming
 from harness.store.database import DatabaseAway
 from harness.worker.clients import keep_client
@@ -69,7 +69,10 @@ def chosen(harness: "Harness", names: Sequence[str] = ()) -> list[Source]:
                 "receiver that is away. Use a topic exchange, or a plain queue."
             )
         # Whatever is wrong with the job's route is wrong for each message: it must not make letters of all of them.
-        entry_of(source.job, Incoming(id="route"), source.name)
+        try:
+            entry_of(source.job, Incoming(id="route"), source.name)
+        except UsageError as error:
+            raise ConfigError(f"The source {source.name!r}: {error}") from error
     return sources
 
 
@@ -172,7 +175,7 @@ class Receiver:
 
     def _fill(self, connection: Any) -> None:
         """Take what is there, up to a batch; wait a little where there is nothing."""
-        wait = MORE if self.hand and self._next_try <= time.monotonic() else IDLE
+        wait = MORE if self._due() else IDLE
         for _ in range(self.batch):
             before = len(self.hand)
             try:
@@ -181,12 +184,18 @@ class Receiver:
                 return
             wait = MORE if len(self.hand) > before else wait
 
+    def _due(self) -> list[Taken]:
+        """What is in hand and may be tried now."""
+        now = time.monotonic()
+        return [one for one in self.hand if one.not_before <= now] if now >= self._next_try else []
+
     def _settle(self) -> bool:
         """Store what is in hand, then acknowledge; True when nothing went wrong."""
-        if not self.hand or time.monotonic() < self._next_try:
+        due = self._due()
+        if not due:
             return True
         try:
-            self.intake.settle(self.hand[: self.batch])
+            self.intake.settle(due[: self.batch])
             self._failures = 0
         except Away as error:
             self._failures += 1
