@@ -160,8 +160,8 @@ class Intake:
                 return
             if isinstance(error, DBAPIError) and not sqlstate(error).startswith(OWN_FAULT):
                 # A missing table or right, an older schema: no fault of the message.
-                log.error("receive: the database takes nothing in: %s", str(error.orig).strip().splitlines()[0][:300])
-                raise Away(type(error).__name__) from error
+                why = str(error.orig).strip().splitlines()[0][:300]
+                raise Away(f"it answers, but takes nothing in: {why}") from error
             self._bury(one, _own(error))
 
     def _away(self, one: Taken, error: Exception) -> None:
