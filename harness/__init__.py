@@ -14,19 +14,25 @@ from harness.core.errors import (
     RetryLater,
     UsageError,
 )
+from harness.core.incoming import Delivered, Incoming, Unfit, Unreadable
 from harness.core.policy import Policy
 from harness.core.wait import backoff
 from harness.enqueue import Enqueued
 from harness.process.copy import Job
+from harness.receive import CloudEvents, Fields, Received
 from harness.worker.harness import Harness
 from harness.worker.task import JobTask
 
 __all__ = [
+    "CloudEvents",
     "ConflictingJob",
+    "Delivered",
     "DualWrite",
     "Enqueued",
+    "Fields",
     "Harness",
     "HarnessError",
+    "Incoming",
     "InvalidPayload",
     "Job",
     "JobTask",
@@ -34,7 +40,10 @@ __all__ = [
     "OutcomeUnknown",
     "Permanent",
     "Policy",
+    "Received",
     "RetryLater",
+    "Unfit",
+    "Unreadable",
     "UsageError",
     "backoff",
 ]

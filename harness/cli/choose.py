@@ -58,11 +58,15 @@ class Chosen:
 
 
 def choose(
-    here: Door, letter_ids: tuple[int, ...], given: dict[str, Any], limit: int | None, spare: Reason | None = None
+    here: Door,
+    letter_ids: tuple[int, ...],
+    given: dict[str, Any],
+    limit: int | None,
+    spare: tuple[Reason, ...] = (),
 ) -> Chosen:
     """The letters that the command line means. Raises UsageError where it names none.
 
-    Those that are dead for the reason `spare` must be named, by number or by that reason.
+    Those that are dead for a reason in `spare` must be named, by number or by that reason.
     """
     if not any(given[name] is not None for name in NAMES):
         if not letter_ids:
@@ -73,7 +77,7 @@ def choose(
     with here.database.begin() as session:
         which = filter_of(given, letter_ids)
         ids = here.store.letters.ids(session, here.service, which)
-        if spare is None or letter_ids or which.reason is spare:
+        if not spare or letter_ids or which.reason in spare:
             return Chosen(ids[:limit], named=False)
         kept = here.store.letters.ids(session, here.service, replace(which, without=spare))
     return Chosen(kept[:limit], named=False, spared=len(ids) - len(kept))

@@ -108,8 +108,8 @@ def replay(letter_ids: tuple[int, ...], note: str | None, **options: Any) -> Non
     Same job, same message, all its tries. A job that has succeeded meanwhile is not sent: its letter is resolved. With
     filters the number of letters is shown, and has to be confirmed (on a terminal, or by --expect or --yes).
 
-    Letters whose call may have taken effect (outcome_unknown) are never meant by a filter: name them by number, or say
-    --reason outcome_unknown, after a look at the other side.
+    Letters whose call may have taken effect (outcome_unknown), and conflicts, which run beside the job whose id they
+    came with, are never meant by a filter: name them by number, or by --reason.
     """
     here = door()
 
@@ -118,7 +118,7 @@ def replay(letter_ids: tuple[int, ...], note: str | None, **options: Any) -> Non
             here.database, here.store, here.service, ids, options["actor"], here.harness.events, progress, note
         )
 
-    _bulk(here, "replay", letter_ids, act, spare=Reason.outcome_unknown, **options)
+    _bulk(here, "replay", letter_ids, act, spare=(Reason.outcome_unknown, Reason.conflict), **options)
 
 
 @dead_letters.command("discard", epilog=EXIT_CODES)
@@ -153,13 +153,14 @@ def _bulk(
     dry_run: bool,
     actor: str,
     as_json: bool,
-    spare: Reason | None = None,
+    spare: tuple[Reason, ...] = (),
     **given: Any,
 ) -> None:
     ctx = click.get_current_context()
     chosen = choose(here, letter_ids, given, limit, spare)
     if chosen.spared:
-        left = f"{many(chosen.spared, 'letter')} left out: {spare} must be named by number, or by --reason {spare}"
+        which = " and ".join(spare)
+        left = f"{many(chosen.spared, 'letter')} left out: {which} must be named by number, or by --reason"
         click.echo(left, err=True)
     if dry_run or not chosen.ids:
         if as_json:

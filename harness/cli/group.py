@@ -9,7 +9,7 @@ from harness.cli.enqueue import enqueue
 from harness.cli.inbox import inbox, reorder
 from harness.cli.keep import prune, replay_sweep
 from harness.cli.migrate import migrate
-from harness.cli.serve import dev, relay
+from harness.cli.serve import dev, receive, relay
 
 
 @click.group(cls=Guarded, epilog=EXIT_CODES)
@@ -21,5 +21,5 @@ def harness() -> None:
     """
 
 
-for command in (check, migrate, dev, relay, dead_letters, inbox, reorder, enqueue, replay_sweep, prune):
+for command in (check, migrate, dev, relay, receive, dead_letters, inbox, reorder, enqueue, replay_sweep, prune):
     harness.add_command(command)

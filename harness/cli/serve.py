@@ -1,4 +1,4 @@
-"""`relay` and `dev`."""
+"""`relay`, `receive` and `dev`."""
 
 from pathlib import Path
 
@@ -30,8 +30,29 @@ def relay(loglevel: str) -> None:
     relaying.run(here.harness)
 
 
+@click.command(epilog=EXIT_CODES)
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Of this source; may be repeated.")
+@click.option("--loglevel", type=LEVELS, default="info", show_default=True)
+def receive(sources: tuple[str, ...], loglevel: str) -> None:
+    """Take messages of others into the inbox, in the foreground: of all sources that the app declares.
+
+    Each message is stored, then acknowledged. Each worker starts such a receiver as its child. Run it alone where the
+    workers have harness_receive = "off"; any number may run at once. SIGTERM or Ctrl-C ends it, when what it has in
+    hand is stored. A line with "receive: ready" says that it takes messages.
+    """
+    from harness.worker import receiving
+
+    here = door()
+    here.harness.app.loader.import_default_modules()
+    here.harness.app.log.setup(loglevel=loglevel.upper(), redirect_stdouts=False)
+    receiving.chosen(here.harness, sources)
+    _needs_tables(here.harness)
+    click.echo(f"receiving for service {here.service!r}; Ctrl-C or SIGTERM ends it", err=True)
+    receiving.run(here.harness, sources)
+
+
 def _needs_tables(harness: Harness) -> None:
-    """A relay waits for a database that is away, but not for one that has no tables."""
+    """A relay, or a receiver, waits for a database that is away, but not for one that has no tables."""
     try:
         with harness.database.begin() as session:
             harness.store.inbox.waiting(session, harness.settings.service)

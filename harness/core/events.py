@@ -63,6 +63,21 @@ class JobDead(JobEvent):
     traceback: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class MessageReceived(JobEvent):
+    """A source has taken a message in: its job is in the inbox."""
+
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageDuplicate(JobEvent):
+    """A source met a message that was taken in before; its job is `state`: waiting, done or dead."""
+
+    source: str
+    state: str
+
+
 @dataclass(frozen=True)
 class Replayed(Event):
     """`actor` sent the letter's job again."""

@@ -23,9 +23,13 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The inbox or, where it is `dead`, a dead letter owns the job by now; this copy is dropped."""
+    """The inbox or, where it is `dead`, a dead letter owns the job by now; this copy is dropped.
+
+    `conflict`: it is not the job's own, and the letter of its content is there already.
+    """
 
     dead: bool = False
+    conflict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +44,16 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The job is a dead letter, `letter_id`, after `attempts` tries."""
+    """The job is a dead letter, `letter_id`, after `attempts` tries.
+
+    `job_id`: the letter's, where that is not the delivery's own (a conflict).
+    """
 
     reason: Reason
     attempts: int
     failure: Failure
     letter_id: int
+    job_id: str | None = None
 
 
 Outcome = Completed | Duplicate | Stale | Deferred | Dead

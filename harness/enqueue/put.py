@@ -85,14 +85,14 @@ def _known(rows: Sequence[Row[Any]], wanted: dict[Key, Entry], read: Read) -> di
         decided = row.state in (FenceState.DONE, FenceState.DEAD)
         if not decided and row.row_id is None:
             continue  # it went between the two statements: try again
-        before = _digest_of(row, read)
+        before = digest_of(row, read)
         if before is not None and before != wanted[key].arrival.digest:
             raise _conflict(key, "before")
         found[key] = EnqueueState(row.state) if decided else EnqueueState.waiting
     return found
 
 
-def _digest_of(row: Row[Any], read: Read) -> bytes | None:
+def digest_of(row: Row[Any], read: Read) -> bytes | None:
     """The digest under which the job is known; None where nobody could tell."""
     known = row.row_digest if row.fence_digest is None else row.fence_digest
     if known is not None:

@@ -19,6 +19,8 @@ _NAMES: dict[type[Event], tuple[str, int]] = {
     events.JobStale: ("stale", logging.INFO),
     events.JobDeferred: ("deferred", logging.WARNING),
     events.JobDead: ("dead", logging.ERROR),
+    events.MessageReceived: ("received", logging.INFO),
+    events.MessageDuplicate: ("received_before", logging.INFO),
     events.Replayed: ("replayed", logging.INFO),
     events.Discarded: ("discarded", logging.INFO),
     events.Relayed: ("relayed", logging.INFO),

@@ -4,6 +4,7 @@ from sqlalchemy.exc import DBAPIError
 
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Deferred, Stale
+from harness.process.conflict import content_of
 from harness.process.copy import Copy
 from harness.process.spec import Limits
 from harness.store.database import Database, DatabaseAway, sqlstate
@@ -25,7 +26,10 @@ def stand_aside(database: Database, store: Store, copy: Copy, limits: Limits) ->
             # waited is no sign of a crash, so the delivery is not counted.
             if not store.inbox.put_back(session, copy.key, copy.generation, delay=limits.busy_delay):
                 return Stale()
-        elif store.inbox.find(session, copy.key) is None:
+        elif (known := store.inbox.find(session, copy.key)) is not None:
+            if None not in (mine := copy.arrival.digest, theirs := content_of(known)) and mine != theirs:
+                raise DatabaseAway("the inbox has another content under this id: the fence is to decide first")
+        else:
             store.fence.bound_waits(session, limits.fence_wait_ms)
             try:
                 with session.begin_nested():

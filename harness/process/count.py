@@ -1,6 +1,7 @@
 """Counts a delivery before the work: a job that kills its worker every time must not do so for ever."""
 
 from harness.core.outcome import Duplicate, Stale
+from harness.process.conflict import evict
 from harness.process.copy import Copy
 from harness.process.settle import settle
 from harness.process.spec import Limits
@@ -25,6 +26,7 @@ def count(database: Database, store: Store, copy: Copy, limits: Limits) -> tuple
                 digest=copy.arrival.digest,
                 wait_ms=limits.fence_wait_ms,
             ):
+                evict(session, store, copy.arrival)
                 if store.inbox.add(session, copy.arrival, lease=limits.recount_lease, deliveries=2, dispatches=1):
                     return copy.adopted(), 2
                 # A copy that found the fence busy, or a producer's transaction, has put the row there: it is counted.

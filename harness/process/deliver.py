@@ -10,6 +10,7 @@ import tenacity
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from harness.core.alike import named_digest
 from harness.core.classify import classify
 from harness.core.errors import InvalidPayload, Unrecorded
 from harness.core.failure import Failure, Kind
@@ -17,6 +18,7 @@ from harness.core.outcome import Deferred, Duplicate, Outcome, Stale
 from harness.core.policy import Policy
 from harness.core.reason import Reason
 from harness.process.busy import is_lock_timeout, stand_aside
+from harness.process.conflict import Conflicting, as_known, record_conflict
 from harness.process.copy import Copy, Job
 from harness.process.count import count
 from harness.process.external import Outside
@@ -94,6 +96,8 @@ def record(
             return verdict(database, store, plain, failure, policy, limits, payload=payload)
         except Abandoned as found:
             return give_up(database, store, current, found, limits, payload, failure, blocks)
+        except Conflicting as found:
+            return record_conflict(database, store, current, found, limits, payload)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -176,6 +180,8 @@ class _Delivery:
         except Abandoned as found:
             blocks = self.spec.on_dead == "block"
             return give_up(self.database, self.store, self.copy, found, self.limits, self._payload(), blocks=blocks)
+        except Conflicting as found:
+            return self._conflict(found)
         except DBAPIError as error:
             if not is_lock_timeout(error):
                 raise
@@ -200,6 +206,15 @@ class _Delivery:
         except InvalidPayload as error:
             return self._verdict(classify(error))
         return self._work(*values)
+
+    def _conflict(self, found: Conflicting) -> Outcome:
+        same = as_known(self.copy, found, self.spec.signature, self.args, self.kwargs)
+        if same is None:
+            payload = {"args": list(self.args), "kwargs": dict(self.kwargs)}
+            found.named = named_digest(self.spec.signature.sent, self.args, self.kwargs)
+            return record_conflict(self.database, self.store, self.copy, found, self.limits, payload)
+        self.copy = same
+        return self.step()
 
     def _is_replay(self) -> bool:
         """A replay is an operator's word and newer than a revoke, of which the workers keep the id for hours."""

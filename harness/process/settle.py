@@ -4,6 +4,7 @@ from sqlalchemy.orm import Session
 
 from harness.core.errors import HarnessError
 from harness.core.outcome import Duplicate, Stale
+from harness.process import conflict
 from harness.process.claim import number_of
 from harness.process.copy import Copy
 from harness.process.spec import Limits
@@ -24,21 +25,26 @@ class Abandoned(HarnessError):
         self.generation = generation
 
 
-def settle_alone(database: Database, store: Store, copy: Copy, limits: Limits) -> Duplicate | Stale:
+def settle_alone(
+    database: Database, store: Store, copy: Copy, limits: Limits, *, decided: bool = False
+) -> Duplicate | Stale:
     """The same in a transaction of its own. Raises DatabaseAway."""
     with database.begin() as session:
         store.fence.bound_waits(session, limits.fence_wait_ms)
-        return settle(session, store, copy)
+        return settle(session, store, copy, decided=decided)
 
 
-def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
+def settle(session: Session, store: Store, copy: Copy, *, decided: bool = False) -> Duplicate | Stale:
     """Say what the copy is. For a job that is done, close what is still open for it: its letter, and its inbox row
     unless that still stands for what comes after the job.
 
     Raises NotRelayed: dropping such a copy as stale would lose a job that nobody else knows of. Raises Abandoned for
-    a claim that nobody will complete.
+    a claim that nobody will complete, Conflicting for a copy with another content, unless it is `decided` that it has
+    the job's.
     """
     fence = store.fence.look(session, copy.key, lock=True)
+    if fence is not None and not decided:
+        conflict.check(session, store, copy, fence)
     if fence is None and copy.relayed and store.inbox.find(session, copy.key) is None:
         raise NotRelayed(copy.key.job_id)
     if fence is None or fence.state is not FenceState.DONE:
@@ -49,7 +55,9 @@ def settle(session: Session, store: Store, copy: Copy) -> Duplicate | Stale:
             _refuse_abandoned(session, store, copy)
         return Stale(dead=fence is not None and fence.state is FenceState.DEAD)
     if not copy.goes_on:
-        store.inbox.remove(session, copy.key)
+        # Of a copy that no row stands behind, a row with another content is none of its business: the relay sends that.
+        same = None if copy.relayed else copy.arrival.digest
+        store.inbox.remove(session, copy.key, digest=same)
     store.letters.resolve(session, copy.key)
     return Duplicate(fence.result)
 

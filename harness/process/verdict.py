@@ -12,6 +12,7 @@ from harness.core.policy import GiveUp, Policy, Retry, decide
 from harness.core.reason import Reason
 from harness.core.view import jsonable
 from harness.process import history
+from harness.process.conflict import evict
 from harness.process.copy import Copy, row_arrival
 from harness.process.settle import settle_alone
 from harness.process.spec import Limits
@@ -105,7 +106,8 @@ def _record(
             return Deferred(attempt, delay, failure, spends_try)
         case GiveUp(reason):
             store.fence.set_state(session, copy.key, FenceState.DEAD)
-            store.inbox.remove(session, copy.key)
+            if row is not None or not evict(session, store, copy.arrival):
+                store.inbox.remove(session, copy.key)
             letter_id = store.letters.write(
                 session,
                 row_arrival(copy, row) if row else copy.arrival,
@@ -144,6 +146,7 @@ def put_off(
     """Let the job wait in the inbox; the fence is held and says `waiting`."""
     if row is None:
         # The fence is ours, so a row that is there was left by a copy that found it busy and has no more say.
+        evict(session, store, copy.arrival)
         store.inbox.add(
             session, copy.arrival, delay=delay, attempts=attempts, failures=failures, fresh=True, replace=True
         )

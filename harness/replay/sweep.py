@@ -83,6 +83,8 @@ def _for_a_person(session: Session, job: Gated, letter: Letter) -> str | None:
     """Why no machine is to replay this letter any more; by the database's clock."""
     if letter.reason is Reason.outcome_unknown:
         return "its call may have taken effect: no machine may make it again (outcome_unknown)"
+    if letter.reason is Reason.conflict:
+        return "its id stands for another content: to run it as well is for a person to decide"
     if letter.replays >= job.max_replays:
         return f"replayed {letter.replays} times already (max_replays = {job.max_replays})"
     now: datetime = session.execute(select(func.now())).scalar_one()

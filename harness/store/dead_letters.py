@@ -113,6 +113,13 @@ class DeadLetters:
         row = session.execute(query).first()
         return None if row is None else self._letter(row)
 
+    def open_one(self, session: Session, key: Key) -> Letter | None:
+        """The open letter of a job."""
+        t = self.table
+        query = select(t).where(t.c.consumer == key.consumer, t.c.job_id == key.job_id, t.c.resolved_at.is_(None))
+        row = session.execute(query).first()
+        return None if row is None else self._letter(row)
+
     def key_of(self, session: Session, service: str, letter_id: int) -> Key | None:
         """Whose letter it is: neither ever changes, so that the fence can be locked before the letter is."""
         t = self.table

@@ -218,9 +218,11 @@ class Inbox:
         ).first()
         return None if row is None else self._row(row)
 
-    def remove(self, session: Session, key: Key) -> bool:
-        """Delete the row of a job that has ended."""
-        return session.execute(delete(self.table).where(*self._is(key)).returning(self.table.c.id)).first() is not None
+    def remove(self, session: Session, key: Key, *, digest: bytes | None = None) -> bool:
+        """Delete the row of a job that has ended; with `digest`, only one that has the same."""
+        t = self.table
+        same = () if digest is None else (t.c.digest == digest,)
+        return session.execute(delete(t).where(*self._is(key), *same).returning(t.c.id)).first() is not None
 
     def count_delivery(self, session: Session, key: Key, generation: int, *, lease: float) -> int | None:
         """Count one more delivery before the work; returns the new count, None when the row is not this copy's.

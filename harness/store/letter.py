@@ -79,7 +79,7 @@ class Filter:
     status: str | None = None
     task: str | None = None
     reason: Reason | None = None
-    without: Reason | None = None
+    without: tuple[Reason, ...] = ()
     job_id: str | None = None
     fingerprint: str | None = None
     tenant: str | None = None
@@ -99,8 +99,8 @@ class Filter:
                 terms.append(t[name] == value)
         if self.reason is not None:
             terms.append(t.reason == str(self.reason))
-        if self.without is not None:
-            terms.append(t.reason != str(self.without))
+        if self.without:
+            terms.append(t.reason.not_in([str(reason) for reason in self.without]))
         if self.older is not None:
             terms.append(t.created_at < func.now() - seconds(self.older))
         if self.newer is not None:

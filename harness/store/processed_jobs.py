@@ -56,7 +56,10 @@ class Fence:
             "AND set_config('client_connection_check_interval', '2000', true) IS NOT NULL "
             "ON CONFLICT (job_id, consumer) DO "
         )
-        claim = "UPDATE SET state = excluded.state, processed_at = now() WHERE fence.state = 'waiting'"
+        claim = (
+            "UPDATE SET state = excluded.state, processed_at = now(), "
+            "digest = coalesce(fence.digest, excluded.digest) WHERE fence.state = 'waiting'"
+        )
         usual = " RETURNING set_config('lock_timeout', %(usual)s, true)"
         self._sql = {False: f"{insert}NOTHING{usual}", True: f"{insert}{claim}{usual}"}
 
@@ -96,7 +99,9 @@ class Fence:
         t = self.table
         query = select(t.c.state, t.c.digest, t.c.result).where(t.c.job_id == key.job_id, t.c.consumer == key.consumer)
         row = session.execute(query.with_for_update() if lock else query).first()
-        return None if row is None else FenceRow(FenceState(row.state), row.digest, row.result)
+        if row is None:
+            return None
+        return FenceRow(FenceState(row.state), None if row.digest is None else bytes(row.digest), row.result)
 
     def set_state(self, session: Session, key: Key, state: FenceState) -> None:
         """Change a fence that this transaction already holds."""

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from harness.store.audit_log import Audit
+from harness.store.conflicts import Conflicts
 from harness.store.dead_letters import DeadLetters
 from harness.store.enqueueing import Enqueueing
 from harness.store.inbox import Inbox
@@ -26,6 +27,9 @@ class Store:
         self.letters = DeadLetters(tables.dead_letters)
         self.audit = Audit(tables.audit_log)
         self.presence = Presence(tables.presence)
+        self.conflicts = Conflicts(
+            tables.processed_jobs.fullname, tables.dead_letters.fullname, tables.audit_log.fullname
+        )
         generation = tables.inbox.info["generation"]
         self.enqueueing = Enqueueing(
             tables.inbox.fullname, tables.processed_jobs.fullname, f"{schema}.{generation.name}"

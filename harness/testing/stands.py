@@ -130,4 +130,4 @@ def _of_the_operator() -> None:
 
 
 def _of_the_producer() -> None:
-    wrap(_module("worker.enqueue"), "_run", _of_nobody, "before_enqueue", "after_enqueue")
+    wrap(_module("worker.enqueue"), "run_steps", _of_nobody, "before_enqueue", "after_enqueue")

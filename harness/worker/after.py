@@ -59,6 +59,9 @@ class After:
         """
         if isinstance(outcome, Deferred) or outcome == Stale(dead=False):
             return
+        if outcome == Stale(conflict=True) or (isinstance(outcome, Dead) and outcome.reason is Reason.conflict):
+            self._leave_nothing()  # what comes after, and the result, have the id of a job that this one is not
+            return
         try:
             match outcome:
                 case Completed(result):
@@ -128,7 +131,8 @@ class After:
         """Nothing is left to be sent. Where this fails the relay sends one more copy, which removes the row."""
         harness = self.harness
         try:
-            settle_alone(harness.database, harness.store, replace(self.copy, goes_on=False), harness.settings.limits)
+            copy = replace(self.copy, goes_on=False)
+            settle_alone(harness.database, harness.store, copy, harness.settings.limits, decided=True)
             if self.copy.ordered is not None:
                 pass_on(harness.database, harness.store, self.copy)
         except Exception as error:

@@ -21,7 +21,11 @@ def outcome(harness: "Harness", copy: Copy, result: Outcome, seconds: float) -> 
         "task": arrival.task,
         "correlation_id": arrival.correlation_id,
     }
-    event = _event(result, who, seconds)
+    tell_of(harness, _event(result, who, seconds))
+
+
+def tell_of(harness: "Harness", event: events.JobEvent) -> None:
+    """Emit it; of a new letter it is noted that it was told."""
     if isinstance(event, events.JobDead):
         tell(harness.database, harness.store, harness.events, event)
     else:
@@ -38,9 +42,9 @@ def _event(result: Outcome, who: dict[str, Any], seconds: float) -> events.JobEv
             return events.JobStale(**who)
         case Deferred(attempt, delay, failure):
             return events.JobDeferred(**who, attempt=attempt, delay=delay, error_type=failure.error_type)
-        case Dead(reason, attempts, failure, letter_id):
+        case Dead(reason, attempts, failure, letter_id, job_id):
             return events.JobDead(
-                **who,
+                **(who | ({"job_id": job_id} if job_id else {})),
                 attempt=attempts,
                 reason=reason,
                 letter_id=letter_id,

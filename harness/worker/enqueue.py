@@ -1,10 +1,10 @@
 """`harness.enqueue` and `enqueue_many`: rows of the inbox in the caller's transaction, whatever connection it is on."""
 
 import inspect
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Generator, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast, overload
 
 from celery.canvas import Signature
 from sqlalchemy import Connection
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.worker.typed import Async, Sync
 
 Seconds: TypeAlias = float | timedelta
+T = TypeVar("T")
 
 OPTIONS = tuple(field.name for field in fields(Options) if field.name != "passed")
 
@@ -138,9 +139,9 @@ class Enqueues:
         else:
             made = _direct(harness, job, args, rest, options)
         steps = _steps(harness, [made])
-        if _is_async(session):
-            return _first(_run_async(harness, session, steps))
-        return _run(harness, session, steps)[0]
+        if is_async(session):
+            return _first(run_async(harness, session, steps))
+        return run_steps(harness, session, steps)[0]
 
     @overload
     def enqueue_many(self, session: "Sync", calls: Iterable[Call], /) -> list[Enqueued]: ...
@@ -161,7 +162,7 @@ class Enqueues:
                 raise UsageError(f"{call!r} is no signature. Write harness.enqueue_many(session, [job.s(…), …]).")
             entries.append(entry_of(harness.app, call, Options()))
         steps = _steps(harness, entries)
-        return _run_async(harness, session, steps) if _is_async(session) else _run(harness, session, steps)
+        return run_async(harness, session, steps) if is_async(session) else run_steps(harness, session, steps)
 
 
 def _direct(harness: "Harness", job: Any, args: Any, kwargs: dict[str, Any], options: dict[str, Any]) -> Entry:
@@ -186,14 +187,16 @@ def _steps(harness: "Harness", entries: list[Entry]) -> Steps:
     return put(harness.store.enqueueing, harness.settings.service, entries, read)
 
 
-def _is_async(session: Any) -> bool:
+def is_async(session: Any) -> bool:
+    """Is the connection an asynchronous one? UsageError for what is none at all."""
     execute = getattr(session, "execute", None)
     if execute is None:
         _refuse(session)
     return inspect.iscoroutinefunction(execute)
 
 
-def _run(harness: "Harness", session: Any, steps: Steps) -> list[Enqueued]:
+def run_steps(harness: "Harness", session: Any, steps: Generator[Statement, Any, list[T]]) -> list[T]:
+    """Execute the steps in the caller's transaction."""
     rows: Any = None
     while True:
         try:
@@ -206,7 +209,8 @@ def _run(harness: "Harness", session: Any, steps: Steps) -> list[Enqueued]:
         rows = session.execute(wanted.sql, wanted.values).all()
 
 
-async def _run_async(harness: "Harness", session: Any, steps: Steps) -> list[Enqueued]:
+async def run_async(harness: "Harness", session: Any, steps: Generator[Statement, Any, list[T]]) -> list[T]:
+    """The same on an asynchronous connection."""
     rows: Any = None
     while True:
         try:
@@ -219,7 +223,7 @@ async def _run_async(harness: "Harness", session: Any, steps: Steps) -> list[Enq
         rows = (await session.execute(wanted.sql, wanted.values)).all()
 
 
-def _tells(harness: "Harness", answers: list[Enqueued]) -> bool:
+def _tells(harness: "Harness", answers: list[Any]) -> bool:
     return harness.settings.notify and any(answer.is_new for answer in answers)
 
 

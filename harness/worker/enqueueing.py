@@ -49,9 +49,12 @@ class Options:
     passed: Mapping[str, Any] = field(default_factory=dict)
 
 
-def entry(task: "JobTask", args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> Entry:
+def entry(
+    task: "JobTask", args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, *, validate: bool = True
+) -> Entry:
     """The row. InvalidPayload for arguments that the handler would not take, UsageError for options that can't be."""
-    task.spec.signature.validate(args, kwargs)
+    if validate:
+        task.spec.signature.validate(args, kwargs)
     job_id = _job_id(options.job_id)
     delay, eta = _when(options)
     priority = _priority(options.priority)

@@ -17,7 +17,9 @@ from harness.store.database import Database
 from harness.store.store import Store
 from harness.worker import beat, steps
 from harness.worker.enqueue import Enqueues
+from harness.worker.receive import Receives
 from harness.worker.settings import Settings, read
+from harness.worker.source import Source
 from harness.worker.typed import BoundDecorator, Decorator, F, TypedJob
 
 
@@ -29,7 +31,7 @@ def every() -> "list[Harness]":
 _all: "WeakKeyDictionary[Celery, Harness]" = WeakKeyDictionary()
 
 
-class Harness(Enqueues):
+class Harness(Enqueues, Receives):
     """Puts a Celery app's jobs behind the fence.
 
         app = Celery("billing")
@@ -48,6 +50,7 @@ class Harness(Enqueues):
             raise ConfigError(f"{app!r} has a Harness already. Use that one: Harness.of(app).")
         self.app = app
         self._overrides = settings
+        self.sources: dict[str, Source] = {}
         self.events = Events()
         _all[app] = self
         steps.install(self)

@@ -33,14 +33,19 @@ class Event:
 GOES_ON = Event("task-retried")
 
 
-def event_of(outcome: Outcome, error: BaseException | None, result: str, seconds: float) -> Event:
-    """The event of `outcome`. `error` is what the handler raised; `result` is a text, empty where none is known."""
+def event_of(outcome: Outcome, error: BaseException | None, result: str, seconds: float) -> Event | None:
+    """The event of `outcome`, None for a conflict: its id is another job's.
+
+    `error` is what the handler raised; `result` is a text, empty where none is known.
+    """
     match outcome:
         case Completed() | Duplicate():
             # Of a duplicate most often no result is kept: the monitor goes on showing the first run's.
             return Event("task-succeeded", ({"result": result} if result else {}) | {"runtime": seconds})
         case Deferred(_, delay, failure):
             return Event("task-retried", _failed(error, failure) | {"eta": _in(delay)})
+        case Dead(Reason.conflict) | Stale(conflict=True):
+            return None
         case Dead(Reason.expired | Reason.revoked as reason, _, failure):
             how = {
                 "expired": reason is Reason.expired,

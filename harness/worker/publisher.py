@@ -10,9 +10,10 @@ from amqp.exceptions import FrameSyntaxError
 from celery import Celery
 from kombu import Producer
 
+from harness.core.message import job_key
 from harness.relay import Sent, Unroutable
 from harness.store.inbox import InboxRow
-from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, ORDERED, REPLAY
+from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, JOB_ID, ORDERED, REPLAY
 
 #: What belongs to the delivery of old, not to the message.
 _DROPPED_HEADERS = ("redelivered", "harness_raw")
@@ -157,6 +158,10 @@ def _publish(producer: Producer, row: InboxRow) -> None:
         DISPATCH: row.dispatches,
         "retries": row.attempts,
     }
+    if job_key(headers.get("id"), message.body) != row.job_id:
+        headers[JOB_ID] = row.job_id
+        if "id" in headers and "task" in headers:
+            headers["id"] = row.job_id
     if row.letter_id is not None and not row.attempts:
         headers[REPLAY] = row.letter_id
     if row.place is not None:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,8 @@ def run(harness: "Harness") -> None:
     relay_of(harness).run(stop)
 
 
-def start_child(harness: "Harness") -> int:
-    """Fork a relay that ends with this process; returns its pid. The caller has no threads yet."""
+def start_child(harness: "Harness", main: Callable[["Harness"], None] = run, name: str = "relay") -> int:
+    """Fork a relay, or `main`, that ends with this process; returns its pid. The caller has no threads yet."""
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -69,10 +70,10 @@ def start_child(harness: "Harness") -> int:
     try:
         _as_child(parent)
         harness.forked()
-        run(harness)
+        main(harness)
         code = 0
     except BaseException:
-        log.exception("relay: ended by an error; the worker starts another one")
+        log.exception("%s: ended by an error; the worker starts another one", name)
     finally:
         sys.stderr.flush()
         os._exit(code)

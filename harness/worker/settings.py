@@ -50,6 +50,12 @@ class Settings(BaseModel):
     )
     lease: PositiveFloat = Field(300.0, description="Until a dispatched row may be sent again; doubles each time.")
     lease_longest: PositiveFloat = Field(6 * 3600.0, description="The longest lease.")
+    receive: Literal["worker", "off"] = Field(
+        "worker", description="Does each worker start a receiver, where the app declares sources?"
+    )
+    receive_batch: PositiveInt = Field(
+        100, description="Messages that a source holds, and takes in with one transaction."
+    )
     recount_lease: PositiveFloat = Field(60.0, description="The lease of a job that was redelivered by the broker.")
     busy_delay: PositiveFloat = Field(5.0, description="When a copy that found its job at work is looked at again.")
     processed_ttl: float = Field(7 * DAY, ge=DAY, description="How long a fence is kept; at least a day.")

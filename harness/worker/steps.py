@@ -1,13 +1,14 @@
 """Every bootstep and signal handler of the harness."""
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps, signals
 from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
-from harness.worker import check, due, quiet, relaying
+from harness.worker import check, due, quiet, receiving, relaying
 from harness.worker.settings import own_keys
 from harness.worker.transport import is_amqp, is_redis
 
@@ -18,6 +19,8 @@ log = logging.getLogger("harness")
 CONSUMER = "harness.worker.consumer:Consumer"
 #: Seconds between two looks at the relay child.
 LOOK = 2.0
+#: What runs beside a worker.
+CHILDREN: dict[str, Callable[..., None]] = {"relay": relaying.run, "receiver": receiving.run}
 
 
 def install(harness: "Harness") -> None:
@@ -50,11 +53,12 @@ def _configure(sender: Any, source: Any = None, **_: Any) -> None:
 class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Checks the configuration, then keeps one relay running beside the worker, unless `harness_relay = "off"`.
 
-    It starts before the pool, while the worker has no threads.
+    Likewise a receiver, where the app declares sources, unless `harness_receive = "off"`. They start before the pool,
+    while the worker has no threads.
     """
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
-        self.pid: int | None = None
+        self.pids: dict[str, int] = {}
         self.entry: Any = None
         super().__init__(worker, **kwargs)
 
@@ -65,27 +69,40 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         quiet.install()
         try:
             check.at_start(self.harness, _options(worker))
+            if self._receives:
+                receiving.chosen(self.harness)
         except ConfigError as error:
             log.critical("%s", error)
             raise SystemExit(f"harness: {error}") from None
         return self
 
     def start(self, worker: Any) -> None:
-        if self.harness.settings.relay == "off":
-            return
-        self.pid = relaying.start_child(self.harness)
-        self.entry = worker.timer.call_repeatedly(LOOK, self._look)
+        settings = self.harness.settings
+        if settings.relay != "off":
+            self._start("relay")
+        if self._receives:
+            self._start("receiver")
+        if self.pids:
+            self.entry = worker.timer.call_repeatedly(LOOK, self._look)
+
+    @property
+    def _receives(self) -> bool:
+        return self.harness.settings.receive != "off" and bool(self.harness.sources)
+
+    def _start(self, name: str) -> None:
+        self.pids[name] = relaying.start_child(self.harness, CHILDREN[name], name)
 
     def _look(self) -> None:
-        if self.pid is not None and not relaying.alive(self.pid):
-            log.warning("the relay has ended; starting another one")
-            self.pid = relaying.start_child(self.harness)
+        for name, pid in self.pids.items():
+            if not relaying.alive(pid):
+                log.warning("the %s has ended; starting another one", name)
+                self._start(name)
 
     def stop(self, worker: Any) -> None:
         if self.entry is not None:
             self.entry.cancel()
-        pid, self.pid = self.pid, None
-        if pid is not None:
+        pids, self.pids = self.pids, {}
+        for pid in pids.values():
             relaying.end(pid)
 
     terminate = stop

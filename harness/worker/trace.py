@@ -25,6 +25,7 @@ from harness.core.message import digest
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
 from harness.core.payload import wrong_shape
 from harness.core.policy import Policy
+from harness.core.reason import Reason
 from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
 from harness.worker import announce, kept, monitor
@@ -87,6 +88,8 @@ class Delivery:
                 raise Ignore
             case Deferred(_, delay, failure):
                 raise Retry(failure.message, self.error, when=delay)
+            case Dead(Reason.conflict):
+                raise Ignore
             case Dead(reason, _, failure):
                 if isinstance(self.error, Exception):
                     raise self.error

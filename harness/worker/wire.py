@@ -18,6 +18,8 @@ GENERATION = "harness_generation"
 #: Of a message's own times, those that hold no more: "eta", "expires" or both.
 IGNORES = "harness_ignores"
 DISPATCH = "harness_dispatch"
+#: Of a job whose id its message does not say: a conflict's.
+JOB_ID = "harness_job_id"
 #: An operator's or beat's replay, on its first try.
 REPLAY = "harness_replay"
 #: The ordering key of a job that has a place in its order.
@@ -26,10 +28,12 @@ ORDERED = "harness_ordered"
 CLAIM = "harness_claim"
 CORRELATION = "harness_correlation_id"
 SENT_AT = "harness_sent_at"
+#: Which source took the message in.
+SOURCE = "harness_source"
 TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
-RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY, ORDERED)
+RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY, ORDERED, JOB_ID)
 #: What is said by the headers of one delivery, and is none of the message's.
 _MARKS = frozenset((*RELAY_HEADERS, "redelivered"))
 _OF_THE_DELIVERY = frozenset(("delivery_info", "delivery_tag", "body_encoding"))
@@ -120,7 +124,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes
     task = wire.says("task")
     task = bounded(task, 255) if isinstance(task, str) and task else NO_TASK
     raw_id = wire.says("id")
-    job_id = job_key(raw_id, wire.message.body)
+    job_id = id_of(wire)
     unknown = f"{service}/{task}"
     if GENERATION in marks and marks.get(CONSUMER) == unknown:
         # The relay's row was written by a worker that did not know the task; no other name is taken from a message.
@@ -151,6 +155,12 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes
         worker=wire.worker,
         claim=marks.get(CLAIM) if marks else None,
     )
+
+
+def id_of(wire: Wire) -> str:
+    """The id of a message's job: what the relay says, else what the message says, else the digest of its body."""
+    said = wire.marks.get(JOB_ID) if GENERATION in wire.marks else None
+    return job_key(said or wire.says("id"), wire.message.body)
 
 
 def moment(value: Any) -> datetime | None:

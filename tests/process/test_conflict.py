@@ -1,0 +1,208 @@
+"""The same id with other content: a letter of its own, by whatever way it comes; the first job stays as it is."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tenacity
+
+from harness.core.alike import conflict_id
+from harness.core.errors import Permanent
+from harness.core.events import Events
+from harness.core.failure import Failure, Kind
+from harness.core.message import Message, digest
+from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
+from harness.core.policy import Policy
+from harness.core.reason import Reason
+from harness.core.signature import Signature
+from harness.process import Copy, JobSpec, Limits, deliver, record
+from harness.replay import replay
+from harness.store import Database, FenceState, Key, Letter, Store
+from harness.store.inbox import Arrival
+from harness.store.letter import Filter
+
+LIMITS = Limits(fence_wait=0.5, outage_hold=2.0, max_deliveries=3)
+POLICY = Policy(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_fixed(0), reason="tests")
+
+
+def handler(a: int, b: int = 5) -> None:
+    """For its signature."""
+
+
+SPEC = JobSpec("s", "t", "s/own", Signature.of(handler, {}), POLICY)
+
+
+def body(a: int) -> bytes:
+    return b'[[], {"a": %d}, {}]' % a
+
+
+def copy(a: int, *, job_id: str = "j1", known: bool = True, **more: Any) -> Copy:
+    message = Message(body(a), "application/json", "utf-8", {"id": job_id, "task": "t"}, {}, "q")
+    content = digest([], {"a": a}) if known else None
+    return Copy(Arrival("s", "s/own", "t", job_id, message, content), **more)
+
+
+class Place:
+    def __init__(self, url: str) -> None:
+        self.db, self.store = Database(url), Store.of("core")
+        self.ran: list[tuple[str, int]] = []
+
+    def run(self, one: Copy, a: int, fails: BaseException | None = None, kwargs: Any = None, args: Any = ()) -> Outcome:
+        def call(args: Any, kwargs: Any, session: Any, job: Any) -> None:
+            self.ran.append((job.id, a))
+            if fails is not None:
+                raise fails
+
+        given = {"a": a} if kwargs is None else kwargs
+        return deliver(self.db, self.store, one, SPEC, args, given, call, LIMITS)
+
+    def enqueue(self, one: Copy) -> None:
+        with self.db.begin() as session:
+            assert self.store.inbox.add(session, one.arrival)
+
+    def relayed(self, one: Copy) -> Copy:
+        with self.db.begin() as session:
+            row = self.store.inbox.find(session, one.key)
+        assert row is not None
+        return replace(one, generation=row.generation, dispatches=1)
+
+    def fence(self, job_id: str) -> FenceState | None:
+        with self.db.begin() as session:
+            fence = self.store.fence.look(session, Key(job_id, "s/own"))
+        return None if fence is None else fence.state
+
+    def row(self, job_id: str = "j1") -> Message | None:
+        with self.db.begin() as session:
+            row = self.store.inbox.find(session, Key(job_id, "s/own"))
+        return None if row is None else row.message
+
+    def letters(self) -> list[Letter]:
+        with self.db.begin() as session:
+            return self.store.letters.find(session, "s", Filter())[::-1]
+
+    def audit(self) -> list[Any]:
+        with self.db.begin() as session:
+            return [row for letter in self.letters() for row in self.store.audit.of_letter(session, letter.id)]
+
+
+@pytest.fixture
+def place(database: str) -> Iterator[Place]:
+    made = Place(database)
+    yield made
+    made.db.dispose()
+
+
+def own_id(a: int) -> str:
+    return conflict_id("j1", digest([], {"a": a}))
+
+
+def is_conflict(place: Place, outcome: Outcome, a: int) -> None:
+    assert isinstance(outcome, Dead), outcome
+    assert (outcome.reason, outcome.job_id) == (Reason.conflict, own_id(a))
+    letter = next(one for one in place.letters() if one.id == outcome.letter_id)
+    assert (letter.job_id, letter.message.body, letter.reason) == (own_id(a), body(a), Reason.conflict)
+    assert "j1" in letter.error_message
+    assert place.fence(own_id(a)) is FenceState.DEAD
+
+
+def test_beside_a_job_that_is_done(place: Place) -> None:
+    assert isinstance(place.run(copy(1), 1), Completed)
+    is_conflict(place, place.run(copy(2), 2), 2)
+    assert isinstance(place.run(copy(1), 1), Duplicate)
+    assert place.run(copy(2), 2) == Stale(conflict=True)  # the same conflict again
+    is_conflict(place, place.run(copy(3), 3), 3)
+    assert place.ran == [("j1", 1)]
+    assert (place.fence("j1"), len(place.letters())) == (FenceState.DONE, 2)
+    assert [row["details"]["conflicts_with"] for row in place.audit()] == ["j1", "j1"]
+
+
+def test_beside_a_job_that_waits(place: Place) -> None:
+    assert isinstance(place.run(copy(1), 1, ValueError("once more")), Deferred)
+    is_conflict(place, place.run(copy(2), 2), 2)
+    assert place.run(copy(1), 1) == Stale()
+    assert place.row() is not None
+    assert isinstance(place.run(place.relayed(copy(1)), 1), Completed)
+
+
+def test_beside_a_job_that_is_dead(place: Place) -> None:
+    assert isinstance(place.run(copy(1), 1, Permanent("no")), Dead)
+    is_conflict(place, place.run(copy(2), 2), 2)
+    assert [letter.job_id for letter in place.letters()] == ["j1", own_id(2)]
+    assert place.run(copy(1), 1) == Stale(dead=True)
+
+
+def test_redelivered_revoked_crashed_and_late(place: Place) -> None:
+    """Whatever else is to be said of the copy: its id is another job's."""
+    place.run(copy(1), 1)
+    is_conflict(place, place.run(copy(2, redelivered=True), 2), 2)
+    is_conflict(place, place.run(copy(3, revoked="revoked"), 3), 3)
+    crashed = Failure(Kind.crashed, "WorkerLost", "died")
+    is_conflict(place, record(place.db, place.store, copy(4, known=False), crashed, POLICY, LIMITS), 4)
+    assert place.ran == [("j1", 1)]
+
+
+def test_a_row_that_another_content_overtook(place: Place) -> None:
+    """Enqueued, then overtaken by a message: the row is not removed with the first job, and becomes a letter."""
+    place.enqueue(copy(2))
+    assert isinstance(place.run(copy(1), 1), Completed)
+    assert isinstance(place.run(copy(1), 1), Duplicate)
+    assert place.row() is not None
+    is_conflict(place, place.run(place.relayed(copy(2)), 2), 2)
+    assert place.row() is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("fails", [ValueError("once more"), Permanent("no")])
+def test_a_row_in_the_way_of_a_verdict(place: Place, fails: Exception, known: bool) -> None:
+    place.enqueue(copy(2, known=known))
+    outcome = place.run(copy(1), 1, fails)
+    assert isinstance(outcome, Deferred if isinstance(fails, ValueError) else Dead)
+    conflicts = [letter for letter in place.letters() if letter.reason is Reason.conflict]
+    assert [(letter.job_id, letter.message.body) for letter in conflicts] == [(own_id(2), body(2))]
+    message = place.row()
+    assert message is None if isinstance(fails, Permanent) else message is not None and message.body == body(1)
+
+
+def test_a_row_in_the_way_of_a_copy_that_is_counted(place: Place) -> None:
+    place.enqueue(copy(2))
+    assert isinstance(place.run(copy(1, redelivered=True), 1), Completed)
+    assert [letter.job_id for letter in place.letters()] == [own_id(2)]
+    assert (place.ran, place.row()) == ([("j1", 1)], None)
+
+
+def test_the_same_said_otherwise_is_no_conflict(place: Place) -> None:
+    """By position, with the default written out; and what nobody can compare."""
+    assert isinstance(place.run(copy(1), 1), Completed)
+    said: list[tuple[list[Any], dict[str, Any]]] = [
+        ([1], {}),
+        ([1, 5], {}),
+        ([1], {"b": 5}),
+        ([], {"a": 1, "b": 5}),
+        ([], {"b": 5, "a": 1}),
+    ]
+    for args, kwargs in said:
+        other = copy(1)
+        other = replace(other, arrival=replace(other.arrival, digest=digest(args, kwargs)))
+        assert isinstance(place.run(other, 1, args=args, kwargs=kwargs), Duplicate), (args, kwargs)
+    for args, kwargs in (([1, 6], {}), ([1.0], {}), (["1"], {})):
+        other = copy(1)
+        other = replace(other, arrival=replace(other.arrival, digest=digest(args, kwargs)))
+        assert isinstance(place.run(other, 1, args=args, kwargs=kwargs), Dead), (args, kwargs)
+    thing = object()
+    other = replace(copy(1), arrival=replace(copy(1).arrival, digest=digest([thing], {})))
+    assert isinstance(place.run(other, 1, args=[thing], kwargs={}), Duplicate)
+    unknown = replace(copy(1).arrival, digest=None, message=Message(b"?", None, None, {}, {}, "q"))
+    assert isinstance(place.run(replace(copy(1), arrival=unknown), 1), Duplicate)
+
+
+def test_a_replay_runs_under_its_own_id(place: Place) -> None:
+    place.run(copy(1), 1)
+    dead = place.run(copy(2), 2)
+    assert isinstance(dead, Dead)
+    replay(place.db, place.store, "s", dead.letter_id, "op", Events())
+    again = copy(2, job_id=own_id(2))
+    assert isinstance(place.run(place.relayed(again), 2), Completed)
+    assert place.ran == [("j1", 1), (own_id(2), 2)]
+    assert all(letter.resolved_at for letter in place.letters())
+    assert place.run(copy(2), 2) == Stale(conflict=True)  # it has been done, as what it is
