@@ -27,15 +27,15 @@ BROKERS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("ra
 
 @pytest.mark.parametrize("kind", BROKERS)
 def test_a_short_run(servers: Servers, kind: str, tmp_path: Path) -> None:
-    verdict = order(servers, kind, tmp_path, jobs=400, keys=10, seed=3, pause=(1.0, 5.0), longest=400)
-    assert verdict.line == "order: jobs=400 keys=10 violations=0 lost=0 doubled=0", verdict
-    assert verdict.runs >= 400
+    verdict = order(servers, kind, tmp_path, jobs=160, keys=8, seed=3, pause=(1.0, 4.0), longest=400)
+    assert verdict.line == "order: jobs=160 keys=8 violations=0 lost=0 doubled=0", verdict
+    assert verdict.runs >= 160
     assert sum(verdict.chaos.values()) > 0
 
 
 def test_a_planted_fault_is_found(servers: Servers, tmp_path: Path) -> None:
     """Neither relay nor copies look whose turn it is."""
-    verdict = order(servers, "redis", tmp_path, jobs=200, keys=4, seed=3, pause=(99, 99), longest=120, fault="both")
+    verdict = order(servers, "redis", tmp_path, jobs=100, keys=4, seed=3, pause=(99, 99), longest=120, fault="both")
     assert len(verdict.violations) > 5, verdict
     assert not verdict.good
     assert "violations=0" not in verdict.line
