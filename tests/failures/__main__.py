@@ -72,6 +72,8 @@ def main(
     todo = lanes(cases, brokers, side or SIDES)
     total = sum(len(lane.cases) for lane in todo)
     console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = 500
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="failures-") as folder,

@@ -75,9 +75,12 @@ def run(
     def drive(number: int, lane: Lane) -> list[Row]:
         return list(_run(lane, servers, folder / f"lane{number}", main, told))
 
-    with ThreadPoolExecutor(side_by_side) as threads:
+    threads = ThreadPoolExecutor(side_by_side)
+    try:
         running = [threads.submit(drive, number, lane) for number, lane in enumerate(todo)]
         main.serve(lambda: not wait(running, timeout=0).not_done)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)  # an interrupt does not wait for what has not begun
     return [row for lane in running for row in lane.result()]
 
 
@@ -124,7 +127,7 @@ def run_case(place: Place, case: Case) -> Row:
             with contextlib.suppress(Exception):
                 case.after(place)
     worker_ended = place.worker is not None and not place.worker.alive
-    clean = ended_well and case.shares and not worker_ended
+    clean = case.shares and not worker_ended and not fault and (ended_well or _at_rest(place))
     if not clean:
         place.stop_worker(kill=not place.harness)
     left = _left(place)
@@ -132,6 +135,7 @@ def run_case(place: Place, case: Case) -> Row:
         # What came again at the last moment, or was not acknowledged before the end: it is a duplicate now.
         place.start_worker(case)
         counter.harness_ends()
+        counter.is_quiet()
         place.stop_worker()
         left = _left(place)
     if place.harness and left and not fault:
@@ -139,9 +143,18 @@ def run_case(place: Place, case: Case) -> Row:
     row = counter.row(left, worker_ended, fault)
     if not clean:
         place.purge()
+    if not clean or row.waiting:
         with contextlib.suppress(Exception):
             place.state.sql("DELETE FROM core.inbox")
     return row
+
+
+def _at_rest(place: Place) -> bool:
+    """Has plain Celery lost its jobs, and its worker nothing more in hand? Then the next case can have it."""
+    try:
+        return not place.harness and place.held() == 0
+    except Exception:
+        return False
 
 
 def _left(place: Place) -> int:
