@@ -137,7 +137,8 @@ class JobRequest(Request):  # type: ignore[misc]
         if self._held_since is None:
             self._held_since = now - seconds
         most = Harness.of(self._app).settings.outage_hold
-        if now - self._held_since + AGAIN >= most or worker_state.should_stop not in (None, False):
+        stops = worker_state.should_stop is not None and worker_state.should_stop is not False  # 0 is an exit code
+        if now - self._held_since + AGAIN >= most or stops:
             return False
         task_ready(self)
         self._consumer.timer.call_after(AGAIN, self._give_out_again)

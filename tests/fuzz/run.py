@@ -25,7 +25,7 @@ from tests.worker.wires import Wires
 
 BATCH = 250
 #: Seconds without any progress after which what is missing counts as lost.
-PATIENCE = 45.0
+PATIENCE = 90.0
 #: What has been tried twice waits for a day: the retries of all batches would soon be all that the worker does.
 _PUT_OFF = "UPDATE core.inbox SET available_at = now() + interval '1 day' WHERE attempts > 1"
 #: Megabytes by which the worker's parent may grow.
@@ -52,6 +52,8 @@ class Run:
             folder / "worker.log",
             result_backend=results,
             harness_outage_hold=3.0,
+            # Longer than a batch lies in the queue: else what waits in it is sent again and again.
+            harness_lease=120.0,
             result_backend_always_retry=False,
             environment={"CANVAS": "1"},
         )
