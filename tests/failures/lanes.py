@@ -29,13 +29,18 @@ class Lane:
     cases: tuple[Case, ...]
 
 
-def lanes(cases: Sequence[Case], brokers: Iterable[str], sides: Iterable[str] = SIDES) -> list[Lane]:
-    """The longest first: those with servers of their own."""
+def lanes(
+    cases: Sequence[Case],
+    brokers: Iterable[str],
+    sides: Iterable[str] = SIDES,
+    has: Callable[[Case, str, str], bool] = lambda case, side, broker: False,
+) -> list[Lane]:
+    """The longest first: those with servers of their own. Without what somebody `has` already: case, side, broker."""
     made = []
     for broker in brokers:
-        mine = [case for case in cases if broker in case.brokers]
-        sharing = [case for case in mine if case.shares]
         for side in sides:
+            mine = [case for case in cases if broker in case.brokers and not has(case, side, broker)]
+            sharing = [case for case in mine if case.shares]
             made += [Lane(side, broker, (case,)) for case in mine if not case.shares]
             made += [Lane(side, broker, tuple(sharing[n : n + SHARING])) for n in range(0, len(sharing), SHARING)]
     return sorted(made, key=lambda lane: (-sum(len(case.own) for case in lane.cases), -len(lane.cases)))
