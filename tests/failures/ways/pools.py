@@ -64,7 +64,11 @@ def start_worker(place: Place) -> None:
 def end_start_worker(place: Place) -> None:
     process = place.extra["process"]
     process.stdin.close()
-    process.wait(40)
+    try:
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
     place.extra["log"].close()
 
 
