@@ -6,7 +6,20 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import tenacity
-from amqp.exceptions import AMQPNotImplementedError, FrameSyntaxError, NotFound, PreconditionFailed
+from amqp.exceptions import (
+    AMQPNotImplementedError,
+    ContentTooLarge,
+    FrameError,
+    FrameSyntaxError,
+    InternalError,
+    InvalidCommand,
+    InvalidPath,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    UnexpectedFrame,
+)
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import current_app
 from celery.exceptions import ImproperlyConfigured
@@ -37,7 +50,21 @@ HOPELESS = (
 #: message would come again for ever, and hold a process each time. kombu has an AttributeError for a connection that is
 #: no more, and anything has it for a step of the wrong shape; the others are the broker's answer to what a step asks of
 #: it.
-GIVEN_UP = (AttributeError, NotFound, PreconditionFailed, AMQPNotImplementedError)
+GIVEN_UP = (
+    AttributeError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    ContentTooLarge,
+    InvalidPath,
+    AMQPNotImplementedError,
+    # With these RabbitMQ closes the connection: for a header or a property that it fails over, among others.
+    FrameError,
+    InvalidCommand,
+    UnexpectedFrame,
+    NotAllowed,
+    InternalError,
+)
 #: So often in a row, before the broker is looked at.
 GIVEN_UP_AFTER = 4
 #: What a Redis result backend says where a key that it needs holds something else: no later try finds it otherwise.
@@ -66,7 +93,7 @@ def hold(do: Callable[[], T], seconds: float, what: str) -> T:
         return retrying(lambda: plainly(do))
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
-        if isinstance(cause, GIVEN_UP):
+        if _may_be_its_own(cause):
             raise TypeError(f"{what} can't be sent: {cause}") from cause
         raise Unpublished(f"{what} could not be sent for {seconds:g} s ({type(cause).__name__})") from cause
     except SoftTimeLimitExceeded as error:
@@ -91,11 +118,16 @@ class _OwnFault(tenacity.stop.stop_base):
 
     def __call__(self, state: tenacity.RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome is not None else None
-        self.alike = self.alike + 1 if isinstance(error, GIVEN_UP) else 0
+        self.alike = self.alike + 1 if _may_be_its_own(error) else 0
         if self.alike < GIVEN_UP_AFTER:
             return False
         self.alike = 0  # where it does not answer, it is looked at again after as many tries
         return broker_answers()
+
+
+def _may_be_its_own(error: BaseException | None) -> bool:
+    """kombu wraps what it has tried again itself."""
+    return isinstance(error, GIVEN_UP) or isinstance(getattr(error, "__cause__", None), GIVEN_UP)
 
 
 def broker_answers() -> bool:

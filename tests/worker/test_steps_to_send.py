@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tenacity
-from amqp.exceptions import FrameSyntaxError, NotFound, PreconditionFailed
+from amqp.exceptions import FrameSyntaxError, InternalError, NotFound, PreconditionFailed
 from celery import Celery, chain, chord, group, signals
 from celery.canvas import maybe_signature
 from kombu.exceptions import OperationalError, SerializerNotInstalled
@@ -111,7 +111,9 @@ def test_hold() -> None:
     for error in hopeless:
         with pytest.raises(type(error)):
             hold(lambda error=error: _raise(error), 60.0, "a step")
-    for error in (AttributeError("shape"), NotFound("exchange"), PreconditionFailed("expiration")):
+    wrapped = OperationalError("again and again")
+    wrapped.__cause__ = InternalError("header")
+    for error in (AttributeError("shape"), NotFound("exchange"), PreconditionFailed("expiration"), wrapped):
         with pytest.raises(TypeError, match="a step can't be sent"):
             hold(lambda error=error: _raise(error), 0.3, "a step")
     with pytest.raises(TypeError, match="holds something else"):
