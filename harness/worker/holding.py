@@ -23,7 +23,7 @@ from amqp.exceptions import (
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import current_app
 from celery.exceptions import ImproperlyConfigured
-from kombu.exceptions import SerializationError, SerializerNotInstalled
+from kombu.exceptions import OperationalError, SerializationError, SerializerNotInstalled
 from redis.exceptions import DataError, ResponseError
 
 log = logging.getLogger("harness")
@@ -126,8 +126,9 @@ class _OwnFault(tenacity.stop.stop_base):
 
 
 def _may_be_its_own(error: BaseException | None) -> bool:
-    """kombu wraps what it has tried again itself."""
-    return isinstance(error, GIVEN_UP) or isinstance(getattr(error, "__cause__", None), GIVEN_UP)
+    """kombu wraps what its transport takes for a broken connection: a KeyError, for one, on a Redis-protocol broker."""
+    wrapped = error.__cause__ if isinstance(error, OperationalError) else None
+    return isinstance(error, GIVEN_UP) or isinstance(wrapped, (*GIVEN_UP, *HOPELESS))
 
 
 def broker_answers() -> bool:

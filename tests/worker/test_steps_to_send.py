@@ -113,7 +113,9 @@ def test_hold() -> None:
             hold(lambda error=error: _raise(error), 60.0, "a step")
     wrapped = OperationalError("again and again")
     wrapped.__cause__ = InternalError("header")
-    for error in (AttributeError("shape"), NotFound("exchange"), PreconditionFailed("expiration"), wrapped):
+    unknown = OperationalError("True")
+    unknown.__cause__ = KeyError(True)
+    for error in (AttributeError("shape"), NotFound("exchange"), PreconditionFailed("expiration"), wrapped, unknown):
         with pytest.raises(TypeError, match="a step can't be sent"):
             hold(lambda error=error: _raise(error), 0.3, "a step")
     with pytest.raises(TypeError, match="holds something else"):
