@@ -87,9 +87,9 @@ def test_postgres_away_for_longer_than_the_time_limit(
     worker = start_on(broker_url, own_database)
     job_id = uuid4().hex
     own_postgres.kill()
-    sender.send_task("credit", task_id=job_id, time_limit=3, soft_time_limit=2)
+    sender.send_task("credit", task_id=job_id, time_limit=8, soft_time_limit=6)
     until(lambda: worker.text().count("database away, holding the message") > 1, 60, "it was given out again")
-    time.sleep(3)
+    time.sleep(5)
     own_postgres.start()
     until(lambda: own_state.settled(job_id), 60, "the job ends")
     assert (own_state.fence(job_id), own_state.effects(job_id), own_state.letters()) == ("done", 1, [])
