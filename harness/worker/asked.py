@@ -50,6 +50,15 @@ def _check_step(step: Any, where: str) -> None:
         raise WrongStep(f"`{where}` names no task")
 
 
+def _sound(name: str, steps: Any) -> Any:
+    """The steps, where they could ever be sent; else None: nobody tries to tell them of the job's end."""
+    try:
+        check_steps({name: steps})
+    except WrongStep:
+        return None
+    return steps
+
+
 def goes_on(embed: Mapping[str, Any]) -> bool:
     """Does anything come after the job when it is done?"""
     return bool(embed.get("callbacks") or embed.get("chain") or embed.get("chord"))
@@ -74,7 +83,7 @@ def request_of(wire: Wire, accept: Any) -> Context | None:
     try:
         payload = payload_of(wire.message, accept)
         embed = payload if isinstance(payload, Mapping) else payload[2]
-        embed = {key: embed.get(key) for key in _EMBEDDED}
+        embed = {key: _sound(key, embed.get(key)) for key in _EMBEDDED}
     except Exception:
         embed = {}
     headers = {key: value for key, value in wire.message.headers.items() if isinstance(key, str)}
