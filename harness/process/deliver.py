@@ -37,6 +37,8 @@ log = logging.getLogger("harness")
 
 #: Calls the user's function with validated arguments: `(args, kwargs, session, job) -> result`.
 Call = Callable[[tuple[Any, ...], dict[str, Any], Session, Job], Any]
+#: Seconds to hold the message while PostgreSQL is away; asked when that is so.
+Patience = Callable[[], float]
 #: May this exception be swallowed? Not where the pool is ending this process: that is no failure of the job.
 Interrupts = Callable[[BaseException], bool]
 
@@ -53,14 +55,15 @@ def deliver(
     *,
     keep: Keep | None = None,
     interrupts: Interrupts = lambda error: False,
+    patience: Patience | None = None,
 ) -> Outcome:
     """Bring one delivery to its one outcome, committed.
 
-    Raises Unrecorded when PostgreSQL stayed away for `outage_hold` seconds: nothing was decided and the message must
-    not be acknowledged. Lets an exception for which `interrupts` is true pass, likewise.
+    Raises Unrecorded when PostgreSQL stayed away for `outage_hold` seconds, or for as long as `patience` says: nothing
+    was decided and the message must not be acknowledged. Lets an exception for which `interrupts` is true pass.
     """
     delivery = _Delivery(database, store, copy, spec, args, kwargs, call, limits, keep, interrupts)
-    outcome = _holding(limits, delivery.step)
+    outcome = _holding(limits, delivery.step, patience)
     if copy.ordered is not None:
         pass_on(database, store, copy)
     return outcome
@@ -109,21 +112,21 @@ def record(
     return outcome
 
 
-def _holding(limits: Limits, step: Callable[[], Outcome]) -> Outcome:
+def _holding(limits: Limits, step: Callable[[], Outcome], patience: Patience | None = None) -> Outcome:
     """Repeat `step` while the database is away; no try of the job is spent by that."""
     try:
         return step()
     except DatabaseAway as error:
         away = error
-    return _held(limits, step, away)
+    return _held(patience() if patience else limits.outage_hold, step, away)
 
 
-def _held(limits: Limits, step: Callable[[], Outcome], away: DatabaseAway) -> Outcome:
+def _held(seconds: float, step: Callable[[], Outcome], away: DatabaseAway) -> Outcome:
     tries = chain([_raising(away)], repeat(step))
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(DatabaseAway),
         wait=tenacity.wait_random_exponential(multiplier=0.1, max=3),
-        stop=tenacity.stop_after_delay(limits.outage_hold),
+        stop=tenacity.stop_after_delay(seconds),
         before_sleep=_say_away,
     )
     try:
@@ -131,7 +134,7 @@ def _held(limits: Limits, step: Callable[[], Outcome], away: DatabaseAway) -> Ou
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
         raise Unrecorded(
-            f"PostgreSQL has been away for {limits.outage_hold:g} s ({cause}); the message stays with the broker."
+            f"PostgreSQL has been away for {seconds:g} s ({cause}); the message is not acknowledged."
         ) from cause
 
 

@@ -26,7 +26,7 @@ from harness.process.settle import settle_alone
 from harness.store.database import DatabaseAway
 from harness.worker import chords, kept
 from harness.worker.correlation import passing_on
-from harness.worker.holding import HOPELESS, Unpublished, hold
+from harness.worker.holding import HOPELESS, Unpublished, hold, plainly
 from harness.worker.naming import name
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class After:
     def __init__(self, harness: "Harness", task: Any, copy: Copy, request: Any) -> None:
         self.harness, self.task, self.copy, self.request = harness, task, copy, request
         self.backend = task.backend if task is not None else harness.app.backend
-        self.seconds = harness.settings.outage_hold
+        self.seconds = harness.settings.limits.outage_hold
 
     def follow(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Do what comes after `outcome`; `error` is what the handler raised. Raises Unpublished.
@@ -244,7 +244,7 @@ class After:
 
     def _unless_hopeless(self, do: Callable[[], None]) -> None:
         try:
-            do()
+            plainly(do)
         except HOPELESS as error:
             kind = type(error).__name__
             log.error("the failure of job %s could not be passed on: %s", self.request.id, kind)

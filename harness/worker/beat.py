@@ -101,7 +101,7 @@ def _patiently(harness: "Harness", run: Callable[[], dict[str, int]]) -> dict[st
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(DatabaseAway),
         wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
-        stop=tenacity.stop_after_delay(harness.settings.outage_hold),
+        stop=tenacity.stop_after_delay(harness.settings.limits.outage_hold),
         reraise=True,
     )
     return retrying(run)

@@ -6,11 +6,25 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import tenacity
-from amqp.exceptions import AMQPNotImplementedError, FrameSyntaxError, NotFound, PreconditionFailed
+from amqp.exceptions import (
+    AMQPNotImplementedError,
+    ContentTooLarge,
+    FrameError,
+    FrameSyntaxError,
+    InternalError,
+    InvalidCommand,
+    InvalidPath,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    UnexpectedFrame,
+)
 from billiard.exceptions import SoftTimeLimitExceeded
+from celery import current_app
 from celery.exceptions import ImproperlyConfigured
-from kombu.exceptions import SerializationError, SerializerNotInstalled
-from redis.exceptions import DataError
+from kombu.exceptions import OperationalError, SerializationError, SerializerNotInstalled
+from redis.exceptions import DataError, ResponseError
 
 log = logging.getLogger("harness")
 T = TypeVar("T")
@@ -32,10 +46,29 @@ HOPELESS = (
     FrameSyntaxError,
     DataError,
 )
-#: What may pass, or may be the step's own fault: it is held as in an outage, and then given up. Else its message would
-#: come again for ever. kombu has an AttributeError for a connection that is no more, and anything has it for a step of
-#: the wrong shape; the others are the broker's answer to what a step asks of it.
-GIVEN_UP = (AttributeError, NotFound, PreconditionFailed, AMQPNotImplementedError)
+#: What may pass, or may be the step's own fault: it is given up when the broker serves others meanwhile. Else its
+#: message would come again for ever, and hold a process each time. kombu has an AttributeError for a connection that is
+#: no more, and anything has it for a step of the wrong shape; the others are the broker's answer to what a step asks of
+#: it.
+GIVEN_UP = (
+    AttributeError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    ContentTooLarge,
+    InvalidPath,
+    AMQPNotImplementedError,
+    # With these RabbitMQ closes the connection: for a header or a property that it fails over, among others.
+    FrameError,
+    InvalidCommand,
+    UnexpectedFrame,
+    NotAllowed,
+    InternalError,
+)
+#: So often in a row, before the broker is looked at.
+GIVEN_UP_AFTER = 4
+#: What a Redis result backend says where a key that it needs holds something else: no later try finds it otherwise.
+_WRONG_TYPE = "WRONGTYPE"
 
 
 class Unpublished(BaseException):
@@ -46,22 +79,66 @@ class Unpublished(BaseException):
 
 
 def hold(do: Callable[[], T], seconds: float, what: str) -> T:
-    """What `do` returns, called until it succeeds. Raises Unpublished after `seconds`, and at a soft time limit."""
+    """What `do` returns, called until it succeeds. Raises Unpublished after `seconds`, and at a soft time limit.
+
+    Raises what is HOPELESS at once, and TypeError for what is the step's own fault by the look of the broker.
+    """
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(_may_pass),
         wait=tenacity.wait_random_exponential(multiplier=0.1, max=3),
-        stop=tenacity.stop_after_delay(seconds),
+        stop=tenacity.stop_any(tenacity.stop_after_delay(seconds), _OwnFault()),
         before_sleep=lambda state: _say(state, what),
     )
     try:
-        return retrying(do)
+        return retrying(lambda: plainly(do))
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
-        if isinstance(cause, GIVEN_UP):
+        if _may_be_its_own(cause):
             raise TypeError(f"{what} can't be sent: {cause}") from cause
         raise Unpublished(f"{what} could not be sent for {seconds:g} s ({type(cause).__name__})") from cause
     except SoftTimeLimitExceeded as error:
         raise Unpublished(f"{what} could not be sent before the soft time limit") from error
+
+
+def plainly(do: Callable[[], T]) -> T:
+    """What `do` returns; a hopeless answer of a Redis result backend is a TypeError."""
+    try:
+        return do()
+    except ResponseError as error:
+        if not str(error).startswith(_WRONG_TYPE):
+            raise
+        raise TypeError(f"a key of the result backend holds something else: {error}") from error
+
+
+class _OwnFault(tenacity.stop.stop_base):
+    """Stops the tries where only the step itself can be at fault: the broker answers, and still they fail alike."""
+
+    def __init__(self) -> None:
+        self.alike = 0
+
+    def __call__(self, state: tenacity.RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome is not None else None
+        self.alike = self.alike + 1 if _may_be_its_own(error) else 0
+        if self.alike < GIVEN_UP_AFTER:
+            return False
+        self.alike = 0  # where it does not answer, it is looked at again after as many tries
+        return broker_answers()
+
+
+def _may_be_its_own(error: BaseException | None) -> bool:
+    """kombu wraps what its transport takes for a broken connection: a KeyError, for one, on a Redis-protocol broker."""
+    wrapped = error.__cause__ if isinstance(error, OperationalError) else None
+    return isinstance(error, GIVEN_UP) or isinstance(wrapped, (*GIVEN_UP, *HOPELESS))
+
+
+def broker_answers() -> bool:
+    """Does the broker take a connection of its own now?"""
+    try:
+        with current_app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, timeout=5, reraise_as_library_errors=False)
+            return bool(connection.connected)
+    except Exception:
+        return False
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """In the parent: has a healthy child record what became of a message, and waits for its proof."""
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class Recorder:
         self.consumer, self.wire, self.failure = consumer, wire, failure
         self.task, self.done, self.id = task, done, id_
         self.deaths = 0
+        self.since = time.monotonic()
 
     def submit(self) -> None:
         """Hand it to the pool from the event loop: here we may be inside a callback of the pool itself."""
@@ -65,6 +67,12 @@ class Recorder:
     def _on_reply(self, failed__retval__runtime: Any, **_: Any) -> None:
         reply = failed__retval__runtime[1]
         if isinstance(reply, Reply):
+            from harness.worker.harness import Harness
+
+            most = Harness.of(self.consumer.app).settings.outage_hold
+            if reply.outcome == "unrecorded" and time.monotonic() - self.since + AGAIN < most:
+                self._later(AGAIN)
+                return
             self.done(reply)
         else:
             self._on_death(reply)

@@ -8,18 +8,20 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from dataclasses import replace
 from typing import Any
 
 from billiard.einfo import ExceptionWithTraceback
 from billiard.exceptions import Terminated, TimeLimitExceeded
+from celery.worker import state as worker_state
 from celery.worker.request import Request
 from celery.worker.state import revoked as revoked_ids
-from celery.worker.state import task_ready
+from celery.worker.state import task_ready, task_reserved
 
 from harness.core.failure import Failure, Kind
 from harness.process.claim import Claim
-from harness.worker.recorder import Recorder
+from harness.worker.recorder import AGAIN, Recorder
 from harness.worker.trace import Reply, trace_job
 from harness.worker.wire import CLAIM, Wire, wire_of
 
@@ -39,12 +41,15 @@ class JobRequest(Request):  # type: ignore[misc]
         self._decoded_body = self.body if options.get("decoded") else None
         self._terminated: str | None = None
         self._accepting = False
+        self._held_since: float | None = None
 
     def wire(self, revoked: str | None = None) -> Wire:
         """The exact message."""
         head = self._said if self._decoded_body is not None else None
         queue = self._consumer.queue_of(self.message)
-        return wire_of(self.message, queue, self.hostname, revoked=revoked, head=head)
+        wire = wire_of(self.message, queue, self.hostname, revoked=revoked, head=head)
+        # What was given out before may be the cause of the outage: it is counted before it works.
+        return wire if self._held_since is None else replace(wire, redelivered=True)
 
     def execute_using_pool(self, pool: Any, **_: Any) -> Any:
         try:
@@ -113,11 +118,36 @@ class JobRequest(Request):  # type: ignore[misc]
 
     def on_success(self, failed__retval__runtime: Any, **_: Any) -> None:
         """The child's reply. Anything but a proof is a crash."""
-        _failed, reply, _runtime = failed__retval__runtime
+        _failed, reply, seconds = failed__retval__runtime
         if not isinstance(reply, Reply):
             self._record(Failure(Kind.crashed, "WorkerLost", f"the child replied without an outcome: {reply!r}"[:500]))
             return
+        if reply.outcome == "unrecorded" and self._holds(seconds):
+            return
         self.settled(reply)
+
+    def _holds(self, seconds: float) -> bool:
+        """Keep the message and give it out again soon; False when it is over, after `harness_outage_hold`.
+
+        Nothing is consumed in its place meanwhile, for it is not acknowledged. To hand it back at once would be a loop
+        through the broker, of which a quorum queue counts every turn against its delivery limit.
+        """
+        from harness.worker.harness import Harness
+
+        now = time.monotonic()
+        if self._held_since is None:
+            self._held_since = now - seconds
+        most = Harness.of(self._app).settings.outage_hold
+        stops = worker_state.should_stop is not None and worker_state.should_stop is not False  # 0 is an exit code
+        if now - self._held_since + AGAIN >= most or stops:
+            return False
+        task_ready(self)
+        self._consumer.timer.call_after(AGAIN, self._give_out_again)
+        return True
+
+    def _give_out_again(self) -> None:
+        task_reserved(self)
+        self._consumer.on_task_request(self)
 
     def settled(self, reply: Reply) -> None:
         """Acknowledge what has an outcome; hand back what has none. Then tell Celery's monitors."""

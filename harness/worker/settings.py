@@ -18,6 +18,8 @@ from harness.store.database import with_driver
 from harness.store.schema import check_schema_name
 
 DAY = 86_400.0
+#: Seconds for which a process of the pool holds a message in an outage; then the parent does, and gives it out again.
+LONGEST_HOLD = 60.0
 
 
 class Settings(BaseModel):
@@ -36,7 +38,7 @@ class Settings(BaseModel):
     schema_name: str = Field("core", alias="schema", description="The PostgreSQL schema of the tables.")
     pool_size: PositiveInt = Field(1, description="Connections per process; as many as threads with the threads pool.")
     fence_wait: PositiveFloat = Field(10.0, description="How long a copy waits for another one's uncommitted fence.")
-    outage_hold: PositiveFloat = Field(60.0, description="How long a message is held while PostgreSQL is away.")
+    outage_hold: PositiveFloat = Field(900.0, description="How long a message is held while PostgreSQL is away.")
     max_deliveries: PositiveInt = Field(
         5, description="Deliveries without an outcome before a job is dead (`crashed`)."
     )
@@ -90,7 +92,7 @@ class Settings(BaseModel):
     def limits(self) -> Limits:
         return Limits(
             fence_wait=self.fence_wait,
-            outage_hold=self.outage_hold,
+            outage_hold=min(self.outage_hold, LONGEST_HOLD),
             max_deliveries=self.max_deliveries,
             recount_lease=self.recount_lease,
             busy_delay=self.busy_delay,

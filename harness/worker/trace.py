@@ -30,7 +30,7 @@ from harness.process.copy import Copy
 from harness.process.deliver import deliver, record
 from harness.worker import announce, kept, monitor
 from harness.worker.after import After, DeadLettered
-from harness.worker.asked import asks_result, goes_on, request_of
+from harness.worker.asked import asks_result, check_steps, goes_on, request_of
 from harness.worker.decode import payload_of
 from harness.worker.holding import Unpublished
 from harness.worker.wire import Wire, copy_of
@@ -113,6 +113,7 @@ class Delivery:
                 harness.settings.limits,
                 keep=kept.write if self.ask_result else None,
                 interrupts=_pool_is_ending,
+                patience=lambda: self._patience(started),
             )
         except Unrecorded as error:
             self.unrecorded = error
@@ -128,6 +129,14 @@ class Delivery:
             After(self.harness, self.task, self.copy, request).follow(self.outcome, self.error)
         except Unpublished as error:
             self.unrecorded = error
+
+    def _patience(self, started: float) -> float:
+        """Seconds to hold the message: a time limit that is hit meanwhile would count as a try of the job."""
+        hold = self.harness.settings.limits.outage_hold
+        own = self.task.request.timelimit or (None, None)
+        bounds = [bound for bound in (own[0] or self.task.time_limit, own[1] or self.task.soft_time_limit) if bound]
+        left = min(bounds, default=float("inf")) - (time.perf_counter() - started)
+        return max(0.0, min(hold, left / 2))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], session: Any, job: Any) -> Any:
         self.error = None
@@ -152,11 +161,14 @@ def trace_job(name: str, uuid: str, request: dict[str, Any], wire: Wire, decoded
             copy = copy_of(wire, service, consumer)
             return 0, _buried(harness, task, copy, classify(problem), Policy(), wire), 0.0
         args, kwargs, embed = list(args), dict(kwargs), dict(embed or {})
+        comes_after = goes_on(embed)
+        if comes_after or embed.get("errbacks"):
+            check_steps(embed)
     except Exception as error:
         undecodable = Failure(Kind.undecodable, type(error).__name__, str(error))
         return 0, _buried(harness, task, copy_of(wire, service, consumer), undecodable, Policy(), wire), 0.0
     copy = copy_of(wire, service, consumer, digest(args, kwargs))
-    if goes_on(embed):
+    if comes_after:
         copy = replace(copy, goes_on=True)
     delivery = Delivery(harness, task, copy, asks_result(task, request, embed))
     token = Delivery._current.set(delivery)

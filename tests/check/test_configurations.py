@@ -98,7 +98,7 @@ CASES: list[tuple[str, str, dict[str, Any], Callable[[Any], Any] | None, str]] =
         "amqp",
         queue(queue_arguments={"x-queue-type": "quorum", "x-delivery-limit": 20}),
         None,
-        "outage of 20 min",
+        "outage of 300 min",
     ),
     ("default-queue", "memory", {"task_default_queue": "celery"}, None, "'celery'"),
 ]

@@ -240,6 +240,8 @@ def test_redis(redis_patient: tuple[Redis, Patient]) -> None:
 
     names = ("redis-eviction", "redis-persistence", "redis-append-only")
     assert [look(name) for name in names] == [("ok", "")] * 3
+    assert look("redis-fetch")[0] == "ok"
+    assert "second command" in look("redis-fetch")[1]
     assert sick.report()["code"] == 0
 
     client.config_set("maxmemory-policy", "allkeys-lru")

@@ -32,7 +32,7 @@ ALL = dict(commands(group))
 
 def test_the_commands() -> None:
     assert set(ALL) == {
-        "", "check", "migrate", "dev", "relay", "receive", "inbox", "enqueue", "prune", "replay-sweep",
+        "", "check", "migrate", "dev", "relay", "receive", "inbox", "reorder", "enqueue", "prune", "replay-sweep",
         "dead-letters", "dead-letters list",
         "dead-letters show", "dead-letters replay", "dead-letters discard",
     }  # fmt: skip

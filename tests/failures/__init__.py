@@ -6,5 +6,6 @@ app.py    the worker's app, in two forms: jobs on the harness, and the same task
 place.py  a broker, a database and a worker, for one case after the other
 count.py  what a case has left behind, counted
 lanes.py  all cases on all brokers, several at a time
+kept.py   rows that a later run need not make again
 report.py the table
 """

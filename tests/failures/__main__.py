@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.failures import report
 from tests.failures.case import BROKERS, SIDES, Case
 from tests.failures.count import Row
+from tests.failures.kept import Kept
 from tests.failures.lanes import lanes, run
 from tests.failures.ways import ALL
 from tests.services import Servers, rabbitmq_missing
@@ -36,6 +37,11 @@ PAGE = Path(__file__).parents[2] / "benchmarks" / "FAILURES.md"
     "--logs", type=click.Path(path_type=Path), help="Keep the workers' logs there [default: they are removed]."
 )
 @click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    help="Keep the rows in this file; those that it has already, and that were as expected, are not made again.",
+)
+@click.option(
     "--page",
     type=click.Path(path_type=Path),
     help="Where the table is written [default: benchmarks/FAILURES.md, if all cases are run].",
@@ -48,6 +54,7 @@ def main(
     as_json: bool,
     listed: bool,
     logs: Path | None,
+    keep: Path | None,
     page: Path | None,
 ) -> None:
     """What becomes of a job in each way to lose one: on the harness, and on plain Celery beside it.
@@ -69,9 +76,12 @@ def main(
     if "rabbitmq" in brokers and (missing := rabbitmq_missing()):
         click.echo(f"failures: {missing}; or --broker redis", err=True)
         sys.exit(3)
-    todo = lanes(cases, brokers, side or SIDES)
+    kept = Kept(keep, cases)
+    todo = lanes(cases, brokers, side or SIDES, kept.has)
     total = sum(len(lane.cases) for lane in todo)
     console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = 500
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="failures-") as folder,
@@ -84,13 +94,15 @@ def main(
             servers.rabbitmq_url() if name == "rabbitmq" else servers.redis_url()
 
         def told(row: Row) -> None:
+            kept.add(row)
             bar.update(task, advance=1, description=row.case.name)
             bad = row.side == "harness" and row.bad
             if bad or not console.is_terminal:
                 text = f"{row.side:8}{row.broker:9}{row.case.name}: {row.seconds:.1f} s, {_short(row)}"
                 console.print(text, style="red" if bad else None, highlight=False, markup=False)
 
-        rows = run(todo, servers, logs or Path(folder), side_by_side, told)
+        run(todo, servers, logs or Path(folder), side_by_side, told)
+    rows = [row for row in kept.rows.values() if row.broker in brokers and row.side in (side or SIDES)]
     complete = not (only or broker or side)
     if page or complete:
         (page or PAGE).write_text(report.markdown(rows))

@@ -40,7 +40,7 @@ app.conf.update(
     broker_url=URL,
     broker_connection_retry_on_startup=True,
     broker_transport_options={
-        "visibility_timeout": 4,
+        "visibility_timeout": int(os.environ.get("FAILURES_VISIBILITY", "4")),
         "unacked_restore_interval": 1,
         "unacked_restore_throttle": 1,
         "unacked_mutex_expire": 5,

@@ -29,13 +29,18 @@ class Lane:
     cases: tuple[Case, ...]
 
 
-def lanes(cases: Sequence[Case], brokers: Iterable[str], sides: Iterable[str] = SIDES) -> list[Lane]:
-    """The longest first: those with servers of their own."""
+def lanes(
+    cases: Sequence[Case],
+    brokers: Iterable[str],
+    sides: Iterable[str] = SIDES,
+    has: Callable[[Case, str, str], bool] = lambda case, side, broker: False,
+) -> list[Lane]:
+    """The longest first: those with servers of their own. Without what somebody `has` already: case, side, broker."""
     made = []
     for broker in brokers:
-        mine = [case for case in cases if broker in case.brokers]
-        sharing = [case for case in mine if case.shares]
         for side in sides:
+            mine = [case for case in cases if broker in case.brokers and not has(case, side, broker)]
+            sharing = [case for case in mine if case.shares]
             made += [Lane(side, broker, (case,)) for case in mine if not case.shares]
             made += [Lane(side, broker, tuple(sharing[n : n + SHARING])) for n in range(0, len(sharing), SHARING)]
     return sorted(made, key=lambda lane: (-sum(len(case.own) for case in lane.cases), -len(lane.cases)))
@@ -75,9 +80,12 @@ def run(
     def drive(number: int, lane: Lane) -> list[Row]:
         return list(_run(lane, servers, folder / f"lane{number}", main, told))
 
-    with ThreadPoolExecutor(side_by_side) as threads:
+    threads = ThreadPoolExecutor(side_by_side)
+    try:
         running = [threads.submit(drive, number, lane) for number, lane in enumerate(todo)]
         main.serve(lambda: not wait(running, timeout=0).not_done)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)  # an interrupt does not wait for what has not begun
     return [row for lane in running for row in lane.result()]
 
 
@@ -124,7 +132,7 @@ def run_case(place: Place, case: Case) -> Row:
             with contextlib.suppress(Exception):
                 case.after(place)
     worker_ended = place.worker is not None and not place.worker.alive
-    clean = ended_well and case.shares and not worker_ended
+    clean = case.shares and not worker_ended and not fault and (ended_well or _at_rest(place))
     if not clean:
         place.stop_worker(kill=not place.harness)
     left = _left(place)
@@ -132,6 +140,7 @@ def run_case(place: Place, case: Case) -> Row:
         # What came again at the last moment, or was not acknowledged before the end: it is a duplicate now.
         place.start_worker(case)
         counter.harness_ends()
+        counter.is_quiet()
         place.stop_worker()
         left = _left(place)
     if place.harness and left and not fault:
@@ -139,9 +148,18 @@ def run_case(place: Place, case: Case) -> Row:
     row = counter.row(left, worker_ended, fault)
     if not clean:
         place.purge()
+    if not clean or row.waiting:
         with contextlib.suppress(Exception):
             place.state.sql("DELETE FROM core.inbox")
     return row
+
+
+def _at_rest(place: Place) -> bool:
+    """Has plain Celery lost its jobs, and its worker nothing more in hand? Then the next case can have it."""
+    try:
+        return not place.harness and place.held() == 0
+    except Exception:
+        return False
 
 
 def _left(place: Place) -> int:

@@ -236,6 +236,12 @@ class Place:
         finally:
             wires.close()
 
+    def held(self) -> int:
+        """Messages with the broker, those in the worker's hands among them; RabbitMQ counts once a second."""
+        if not self.amqp:
+            return self.left()
+        return int(self.api("GET", f"queues/{self.vhost}/{QUEUE}").get("messages", 1))
+
     def purge(self) -> None:
         """Leave nothing for the next case."""
         with contextlib.suppress(Exception), Connection(self.url) as connection:

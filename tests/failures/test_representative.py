@@ -9,6 +9,8 @@ import pytest
 
 from tests.failures.case import Case
 from tests.failures.count import Row
+from tests.failures.kept import Kept
+from tests.failures.lanes import lanes
 from tests.failures.report import faults, last_line
 from tests.failures.ways import ALL
 
@@ -30,6 +32,28 @@ def test_some_cases_on_redis(tmp_path: Path) -> None:
     assert (rows["child killed each time"]["letters"], rows["child killed each time"]["effects"]) == (2, 0)
     assert rows["compressed bomb"]["reasons"] == {"undecodable": 1}
     assert "| compressed bomb |" in page.read_text()
+
+
+def test_rows_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
+    case, other = Case("c", 1, "s"), Case("other", 1, "s")
+    made = Kept(tmp_path / "rows", [case, other])
+    made.add(Row(case, "harness", "redis", sent=1, effects=1, reasons={"x": 1}))
+    made.add(Row(case, "harness", "rabbitmq", lost=1))
+    made.add(Row(case, "plain", "redis", lost=1))
+    made.add(Row(other, "plain", "redis", fault="not run"))
+    read = Kept(tmp_path / "rows", [case, other])
+    assert read.rows == made.rows
+    left = lanes([case, other], ("redis", "rabbitmq"), has=read.has)
+    assert {(lane.side, lane.broker, one.name) for lane in left for one in lane.cases} == {
+        ("harness", "rabbitmq", "c"),
+        ("plain", "rabbitmq", "c"),
+        ("harness", "redis", "other"),
+        ("harness", "rabbitmq", "other"),
+        ("plain", "redis", "other"),
+        ("plain", "rabbitmq", "other"),
+    }
+    read.add(Row(case, "harness", "rabbitmq", sent=1, effects=1))
+    assert Kept(tmp_path / "rows", [case, other]).has(case, "harness", "rabbitmq")
 
 
 def test_names_are_unique_and_every_way_is_one_of_the_sixteen() -> None:

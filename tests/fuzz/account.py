@@ -78,19 +78,32 @@ def _json(body: bytes) -> Any:
     return None
 
 
-class Books:
-    """All that stands in the database at one moment."""
+class Looked:
+    """An item with what it is looked for by: computed once, for a body may be large and packed."""
 
-    def __init__(self, state: State) -> None:
-        self.effects: Counter[tuple[str, str]] = Counter({(row.job_id, row.task): row.n for row in state.sql(_EFFECTS)})
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.hashes = {hashlib.sha256(body).digest() for body in bodies_of(item)}
+        self.keys = keys_of(item)
+
+
+class Books:
+    """What stands in the database at one moment, of all jobs or of those with `ids`."""
+
+    def __init__(self, state: State, ids: Iterable[str] | None = None) -> None:
+        def rows(query: str) -> list[Any]:
+            where = "" if ids is None else " WHERE job_id = ANY(:ids)"
+            return state.sql(query.format(where), **({} if ids is None else {"ids": list(ids)}))
+
+        self.effects: Counter[tuple[str, str]] = Counter({(row.job_id, row.task): row.n for row in rows(_EFFECTS)})
         self.fences: dict[str, dict[str, str]] = defaultdict(dict)
-        for row in state.sql("SELECT job_id, consumer, state FROM core.processed_jobs"):
+        for row in rows("SELECT job_id, consumer, state FROM core.processed_jobs{}"):
             self.fences[row.job_id][row.consumer] = row.state
         self.letters: dict[str, list[bytes]] = defaultdict(list)
-        for row in state.sql("SELECT job_id, sha256(body) AS hash FROM core.dead_letters"):
+        for row in rows("SELECT job_id, sha256(body) AS hash FROM core.dead_letters{}"):
             self.letters[row.job_id].append(bytes(row.hash))
         self.waiting: dict[str, list[bytes]] = defaultdict(list)
-        for row in state.sql("SELECT job_id, sha256(body) AS hash FROM core.inbox"):
+        for row in rows("SELECT job_id, sha256(body) AS hash FROM core.inbox{}"):
             self.waiting[row.job_id].append(bytes(row.hash))
 
     def doubled(self) -> list[str]:
@@ -105,10 +118,10 @@ class Books:
             f"{job_id!r}: effect without a fence" for job_id in has_effect - done
         ]
 
-    def of(self, item: Item) -> str:
+    def of(self, item: Item | Looked) -> str:
         """done, letter, waiting; other, where its key is known by another message; or empty: unaccounted for."""
-        hashes = {hashlib.sha256(body).digest() for body in bodies_of(item)}
-        keys = keys_of(item)
+        looked = item if isinstance(item, Looked) else Looked(item)
+        hashes, keys = looked.hashes, looked.keys
         for key in keys:
             if not hashes.isdisjoint(self.letters.get(key, ())):
                 return "letter"
@@ -123,9 +136,11 @@ class Books:
         return ""
 
 
-_EFFECTS = "SELECT job_id, task, count(*) AS n FROM ledger GROUP BY job_id, task"
+_EFFECTS = "SELECT job_id, task, count(*) AS n FROM ledger{} GROUP BY job_id, task"
 
 
-def missing(books: Books, items: Iterable[Item]) -> list[Item]:
+def missing(state: State, items: Iterable[Looked]) -> list[Looked]:
     """Those of which there is no trace."""
+    items = list(items)
+    books = Books(state, {key for item in items for key in item.keys})
     return [item for item in items if not books.of(item)]

@@ -17,7 +17,7 @@ import psutil
 
 from harness.worker.wire import GENERATION
 from tests.fuzz import account
-from tests.fuzz.account import Books
+from tests.fuzz.account import Books, Looked
 from tests.fuzz.mutate import Item, item
 from tests.fuzz.sending import Sender
 from tests.worker.running import State, Worker, client
@@ -25,7 +25,9 @@ from tests.worker.wires import Wires
 
 BATCH = 250
 #: Seconds without any progress after which what is missing counts as lost.
-PATIENCE = 45.0
+PATIENCE = 90.0
+#: What has been tried twice waits for a day: the retries of all batches would soon be all that the worker does.
+_PUT_OFF = "UPDATE core.inbox SET available_at = now() + interval '1 day' WHERE attempts > 1"
 #: Megabytes by which the worker's parent may grow.
 GROWTH = 150.0
 
@@ -50,6 +52,8 @@ class Run:
             folder / "worker.log",
             result_backend=results,
             harness_outage_hold=3.0,
+            # Longer than a batch lies in the queue: else what waits in it is sent again and again.
+            harness_lease=120.0,
             result_backend_always_retry=False,
             environment={"CANVAS": "1"},
         )
@@ -62,6 +66,8 @@ class Run:
         self.parent = psutil.Process(self.worker.process.pid)
         self.sent: list[Item] = []
         self.unfinished = 0
+        #: Bytes of the worker's log that have been looked at, and how often it said there that it is ready.
+        self.log_read, self.ready = 0, 0
         self.ends: Counter[str] = Counter()
 
     def close(self) -> None:
@@ -78,6 +84,7 @@ class Run:
             batch = [one for one in items[start : start + BATCH] if self.sender.send(one)]
             self.sent += batch
             self.account_for(batch)
+            self.state.sql(_PUT_OFF)
             if start == 0:
                 before = self.memory()  # what is imported and cached once is there by now
             self.say(f"{len(self.sent)} messages, the parent has {self.memory():.0f} MB")
@@ -88,15 +95,16 @@ class Run:
 
     def account_for(self, batch: Sequence[Item]) -> None:
         """Wait until there is a trace of each."""
-        left, moved = list(batch), time.monotonic()
+        left, moved = [Looked(one) for one in batch], time.monotonic()
         while left:
-            self.must_live(left)
-            found = account.missing(Books(self.state), left)
+            self.must_live(batch)
+            found = account.missing(self.state, left)
             if len(found) < len(left):
                 moved = time.monotonic()
             left = found
             if left and time.monotonic() - moved > PATIENCE:
-                raise Broken(f"{len(left)} messages are lost: {self.worker.text()[-3000:]}", left)
+                lost = [one.item for one in left]
+                raise Broken(f"{len(lost)} messages are lost: {self.worker.text()[-3000:]}", lost)
             time.sleep(0.1)
 
     def goes_on(self, items: Sequence[Item]) -> None:
@@ -135,9 +143,13 @@ class Run:
             self.unfinished += 1
 
     def must_live(self, items: Sequence[Item]) -> None:
-        text = self.worker.text()
-        if not self.worker.alive or text.count(" ready.") != 1:
-            raise Broken(f"the worker is gone, or has lost its connection: {text[-4000:]}", items)
+        with self.worker.log.open("rb") as log:
+            log.seek(self.log_read)
+            more = log.read()
+        self.log_read += len(more)
+        self.ready += more.count(b" ready.")
+        if not self.worker.alive or self.ready != 1:
+            raise Broken(f"the worker is gone, or has lost its connection: {self.worker.text()[-4000:]}", items)
 
     def memory(self) -> float:
         return self.parent.memory_info().rss / 1e6

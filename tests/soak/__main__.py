@@ -1,6 +1,7 @@
 """`python -m tests.soak --minutes 5`: workers under load while all around them breaks; then the ledger is checked.
 
-Exit code 0: every job has its one effect, or its one letter; 1: at least one has not, and logs and history are kept.
+Exit code 0: every job has its one effect, or its one letter, and what happened to it is a path of the model; 1: at
+least one has not, and logs and history are kept.
 """
 
 from __future__ import annotations
@@ -57,12 +58,15 @@ def _one(servers: Servers, kind: str, folder: Path, seconds: float, seed: int, r
             print(f"{kind}: {name.upper()}: {said}")
     if found.never_received:
         print(f"{kind}: of the lost ones no worker ever had: {', '.join(found.never_received)}")
+    for said in found.traces.misfits:
+        print(f"{kind}: NO PATH OF THE MODEL: {said}")
+    print(f"{kind}: {found.traces.line}")
     print(f"{kind}: {verdict.line} ({time.monotonic() - began:.0f} s)", flush=True)
     return found
 
 
 def _report(soaks: list[Soak], folder: Path, seed: int) -> int:
-    good = all(one.verdict.good for one in soaks)
+    good = all(one.verdict.good and not one.traces.misfits for one in soaks)
     if good:
         shutil.rmtree(folder)
     else:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from tests.services import Databases, Servers, Service
+from tests.soak import traces
 from tests.sweep.left import Broker
 from tests.worker.proxy import Proxy
 from tests.worker.running import State, Worker
@@ -20,11 +21,12 @@ class Place:
 
     def __init__(self, servers: Servers, kind: str, folder: Path) -> None:
         self.kind, self.folder = kind, folder
-        self.postgres = servers.own_postgres()
+        self.postgres = servers.own_postgres(**traces.SETTINGS)
         self.server: Service = servers.own_rabbitmq() if kind == "rabbitmq" else servers.own_redis()
         self.database_url = Databases(self.postgres.url).make()
         self.state = State(self.database_url)
         self.state.sql("CREATE TABLE orders (job_id text PRIMARY KEY)")
+        traces.install(self.state)
         self.broker = Broker.of(self.server)
         self.database_proxy, self.broker_proxy = Proxy(self.database_url), Proxy(self.server.url)
         self.workers = [

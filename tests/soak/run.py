@@ -11,11 +11,13 @@ from pathlib import Path
 
 from tests.enqueue.conftest import Shop
 from tests.services import Servers
+from tests.soak import traces
 from tests.soak.chaos import Chaos
 from tests.soak.history import History
 from tests.soak.ledger import Verdict, check, unsettled
 from tests.soak.place import Place
 from tests.soak.producer import Producer
+from tests.soak.traces import Checked
 
 #: Seconds without one more job's end, when all is well again, after which what is left is stuck; and the longest wait.
 QUIET, LONGEST = 90.0, 900.0
@@ -32,6 +34,8 @@ class Soak:
     operations: int
     #: Jobs sent straight to a Redis-protocol broker of which no worker ever had a message.
     never_received: list[str]
+    #: What happened to each job, held against the model.
+    traces: Checked
 
 
 def soak(
@@ -68,7 +72,10 @@ def soak(
         chaos.close()
         lost = [said.split()[0] for said in verdict.lost]
         never = [job for job in lost if not place.received(job)]
-        return Soak(verdict, dict(chaos.done), history.operations, never)
+        tell("holding what happened to each job against the model")
+        kinds = {entry.job: entry.kind for entry in history.entries.values()}
+        checked = traces.check(traces.traces(place.state), kinds)
+        return Soak(verdict, dict(chaos.done), history.operations, never, checked)
     finally:
         history.close()
         place.close()

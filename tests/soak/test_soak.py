@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import Servers
+from tests.model.traces import Seen
+from tests.services import Databases, Servers
+from tests.soak import traces
 from tests.soak.history import Answer, History
 from tests.soak.kinds import KINDS
 from tests.soak.ledger import check, unsettled
@@ -21,6 +23,9 @@ def test_a_short_soak(servers: Servers, kind: str, tmp_path: Path) -> None:
     assert (verdict.lost, verdict.doubled, verdict.stuck) == ([], [], [])
     assert verdict.jobs > 10
     assert sum(found.chaos.values()) > 2
+    assert found.traces.misfits == []
+    assert found.traces.transactions >= found.traces.jobs > 10
+    print(found.traces.line, dict(found.traces.undecided))
 
 
 FENCE = "INSERT INTO core.processed_jobs (job_id, consumer, state) VALUES ('j', 's/t', '{}')"
@@ -65,6 +70,30 @@ def test_the_ledger(
         assert unsettled(history, state)
     history.close()
     state.close()
+
+
+def test_the_traces(servers: Servers) -> None:
+    """What commits is seen, in its order; what is no path of the model is found."""
+    server = servers.own_postgres(**traces.SETTINGS)
+    state = State(Databases(server.url).make())
+    traces.install(state)
+    good = next(kind for kind in KINDS if kind.name == "success")
+    insert = "INSERT INTO core.processed_jobs (job_id, consumer, state) VALUES ('{}', 's/credit', 'done')"
+    effect = "INSERT INTO ledger (job_id, task) VALUES ('{}', 'credit')"
+    state.sql(f"DO $$ BEGIN {insert.format('right')}; {effect.format('right')}; END $$")
+    state.sql(f"DO $$ BEGIN {insert.format('gone')}; RAISE EXCEPTION 'no'; EXCEPTION WHEN OTHERS THEN NULL; END $$")
+    state.sql(insert.format("wrong"))
+    state.sql(effect.format("wrong"))
+    found = traces.traces(state)
+    assert found == {
+        ("right", "credit"): [Seen("done", None, "", 1)],
+        ("wrong", "credit"): [Seen("done", None, "", 0), Seen("done", None, "", 1)],
+    }
+    checked = traces.check(found, {"right": good, "wrong": good})
+    assert [said.split()[0] for said in checked.misfits] == ["wrong"]
+    assert (checked.jobs, checked.transactions, checked.undecided.total()) == (2, 3, 0)
+    state.close()
+    servers.discard(server)
 
 
 def test_the_best_answer_counts(tmp_path: Path) -> None:

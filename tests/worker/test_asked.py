@@ -28,3 +28,9 @@ def test_what_comes_after_a_job_is_read() -> None:
 def test_a_body_that_must_not_be_read_asks_for_nothing() -> None:
     request = asked([[], {}, {"chain": [{"task": "c"}]}], "application/x-python-serialize")
     assert (request.id, request.chain) == ("j", None)
+
+
+def test_steps_that_could_never_be_sent_are_not_told_of_its_end() -> None:
+    embed = {"callbacks": "t", "errbacks": [{"task": "b"}], "chain": [{"args": []}], "chord": {"task": ["t"]}}
+    request = asked([[], {}, embed])
+    assert (request.callbacks, request.errbacks, request.chain, request.chord) == (None, [{"task": "b"}], None, None)

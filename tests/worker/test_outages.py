@@ -80,6 +80,27 @@ def test_postgres_away_under_load(
     assert len(text.splitlines()) <= 4 * len(sent) + 200
 
 
+def test_postgres_away_for_longer_than_the_time_limit(
+    start_on: Start, own_postgres: Postgres, own_database: str, own_state: State, broker_url: str, sender: Celery
+) -> None:
+    """The limit is the job's own: it is not spent on waiting, and the message does not go through the broker again."""
+    worker = start_on(broker_url, own_database)
+    job_id = uuid4().hex
+    own_postgres.kill()
+    sender.send_task("credit", task_id=job_id, time_limit=8, soft_time_limit=6)
+    until(lambda: worker.text().count("database away, holding the message") > 1, 60, "it was given out again")
+    time.sleep(5)
+    own_postgres.start()
+    until(lambda: own_state.settled(job_id), 60, "the job ends")
+    assert (own_state.fence(job_id), own_state.effects(job_id), own_state.letters()) == ("done", 1, [])
+    text = worker.text()
+    assert "imeLimitExceeded" not in text
+    assert " deferred job_id=" not in text
+    if broker_url.startswith("amqp"):  # the visibility time-out of these tests is shorter than the outage
+        assert text.count("] received") == 1
+    until(lambda: messages(broker_url) == 0, 20, "the queue is drained")
+
+
 def test_postgres_killed_while_a_dead_childs_verdict_is_due(
     start_on: Start, own_postgres: Postgres, own_database: str, own_state: State, broker_url: str, sender: Celery
 ) -> None:

@@ -2,16 +2,19 @@
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from amqp.exceptions import FrameSyntaxError, NotFound, PreconditionFailed
+import tenacity
+from amqp.exceptions import FrameSyntaxError, InternalError, NotFound, PreconditionFailed
 from celery import Celery, chain, chord, group, signals
 from celery.canvas import maybe_signature
 from kombu.exceptions import OperationalError, SerializerNotInstalled
-from redis.exceptions import DataError
+from redis.exceptions import DataError, ResponseError
 
+from harness.worker import holding
 from harness.worker.holding import Unpublished, hold
 from harness.worker.naming import name, name_errbacks
 
@@ -108,9 +111,39 @@ def test_hold() -> None:
     for error in hopeless:
         with pytest.raises(type(error)):
             hold(lambda error=error: _raise(error), 60.0, "a step")
-    for error in (AttributeError("shape"), NotFound("exchange"), PreconditionFailed("expiration")):
+    wrapped = OperationalError("again and again")
+    wrapped.__cause__ = InternalError("header")
+    unknown = OperationalError("True")
+    unknown.__cause__ = KeyError(True)
+    for error in (AttributeError("shape"), NotFound("exchange"), PreconditionFailed("expiration"), wrapped, unknown):
         with pytest.raises(TypeError, match="a step can't be sent"):
             hold(lambda error=error: _raise(error), 0.3, "a step")
+    with pytest.raises(TypeError, match="holds something else"):
+        hold(lambda: _raise(ResponseError("WRONGTYPE Operation against a key")), 60.0, "a step")
+    with pytest.raises(Unpublished):
+        hold(lambda: _raise(ResponseError("MISCONF can't save")), 0.3, "a step")
+
+
+def test_a_steps_own_fault_is_told_from_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the broker: where it serves others, what fails alike each time holds no process for the whole outage hold."""
+    answers = iter([False, True])
+    monkeypatch.setattr(holding, "broker_answers", lambda: next(answers))
+    tries: list[float] = []
+
+    def do() -> None:
+        tries.append(time.monotonic())
+        raise AttributeError("shape")
+
+    monkeypatch.setattr(tenacity.nap.time, "sleep", lambda seconds: None)
+    with pytest.raises(TypeError, match="a step can't be sent: shape"):
+        hold(do, 600.0, "a step")
+    assert len(tries) == 2 * holding.GIVEN_UP_AFTER, "first it was away, then it answered"
+
+
+def test_does_the_broker_answer(app: Celery) -> None:
+    assert holding.broker_answers()
+    app.conf.update(broker_url="amqp://guest@127.0.0.1:1//", broker_connection_timeout=1)
+    assert not holding.broker_answers()
 
 
 def _raise(error: Exception) -> None:

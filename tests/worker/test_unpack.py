@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 
+import brotli
 import pytest
 from kombu import compression
 
@@ -17,6 +18,7 @@ FORMATS = {
     "zlib": zlib.compress,
     "application/x-bz2": bz2.compress,
     "xz": lzma.compress,
+    "brotli": brotli.compress,
 }
 BODY = b'[[], {"x": "' + b"y" * 5000 + b'"}, {}]'
 
@@ -42,7 +44,39 @@ def test_the_bound_is_exact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_body_that_is_cut_off(name: str) -> None:
     with pytest.raises(ValueError, match="cut off"):
-        unpack(FORMATS[name](BODY)[:-6], name)
+        unpack(FORMATS[name](BODY)[: -6 if name != "brotli" else -2], name)
+
+
+def test_a_brotli_without_limits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = brotli.Decompressor
+
+    class Old:
+        """As before brotli 1.2."""
+
+        def __init__(self) -> None:
+            self.usual = make()
+            self.is_finished = self.usual.is_finished
+
+        def process(self, data: bytes) -> bytes:
+            found: bytes = self.usual.process(data)
+            return found
+
+    packed = brotli.compress(BODY)
+    monkeypatch.setattr(brotli, "Decompressor", Old)
+    assert unpack(packed, "brotli") == BODY
+    with pytest.raises(ValueError, match="cut off"):
+        unpack(packed[:-2], "brotli")
+    monkeypatch.setattr(module, "LARGEST", len(BODY) - 1)
+    with pytest.raises(TooLarge):
+        unpack(packed, "brotli")
+
+
+def test_a_decoder_of_the_projects_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    compression.register(lambda body: body, lambda body: body * 2, "application/x-twice", aliases=["twice"])
+    assert unpack(b"ab", "twice") == b"abab"
+    monkeypatch.setattr(module, "LARGEST", 3)
+    with pytest.raises(TooLarge):
+        unpack(b"ab", "twice")
 
 
 def test_streams_one_after_the_other() -> None:
@@ -59,11 +93,14 @@ def test_a_bomb_takes_no_more_memory_than_the_bound(name: str) -> None:
     """In a process of its own, which may have so much memory and no more."""
     code = f"""
 import bz2, lzma, resource, zlib
+import brotli
 from harness.worker.unpack import TooLarge, unpack
 zeros = bytes(1 << 20)
 packer = {{"application/x-gzip": zlib.compressobj, "zlib": zlib.compressobj,
-           "application/x-bz2": bz2.BZ2Compressor, "xz": lambda: lzma.LZMACompressor(preset=0)}}[{name!r}]()
-bomb = b"".join([*(packer.compress(zeros) for _ in range(300)), packer.flush()])
+           "application/x-bz2": bz2.BZ2Compressor, "xz": lambda: lzma.LZMACompressor(preset=0),
+           "brotli": lambda: brotli.Compressor(quality=1)}}[{name!r}]()
+pack = getattr(packer, "compress", None) or packer.process
+bomb = b"".join([*(pack(zeros) for _ in range(300)), (packer.finish if {name!r} == "brotli" else packer.flush)()])
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 try:
     unpack(bomb, {name!r})

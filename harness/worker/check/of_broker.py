@@ -272,6 +272,19 @@ def redis_append_only(facts: Facts) -> Iterator[Found]:
         yield "appendonly is on, but appendfsync is no."
 
 
+@check(
+    "redis-fetch",
+    Verdict.warning,
+    Start.no,
+    part="redis",
+    about="`broker_url` (Redis)",
+    means="A worker that is killed between the two loses that one message, if it was sent with delay().",
+    do="Send what must not be lost with harness.enqueue: the inbox has the job until its outcome is committed.",
+)
+def redis_fetch(facts: Facts) -> Iterator[Found]:
+    yield Note("kombu takes a message off its list, and notes it as unacknowledged in a second command.")
+
+
 def _big(queue: QueueFacts) -> str:
     return f"Q{str(queue)[1:]}"
 

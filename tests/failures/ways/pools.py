@@ -23,10 +23,10 @@ def multi(place: Place) -> None:
         cwd=ROOT,
         env=worker.environment,
         check=True,
-        timeout=120,
+        timeout=300,
         stdout=subprocess.DEVNULL,
     )
-    until(pid.exists, 60, "celery multi has started it")
+    until(pid.exists, 150, "celery multi has started it")
 
 
 def end_multi(place: Place) -> None:
@@ -64,7 +64,11 @@ def start_worker(place: Place) -> None:
 def end_start_worker(place: Place) -> None:
     process = place.extra["process"]
     process.stdin.close()
-    process.wait(40)
+    try:
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
     place.extra["log"].close()
 
 
@@ -73,7 +77,7 @@ def refused(place: Place) -> None:
     worker = place.make_worker(place.case)
     process = worker.launch()
     place.worker = worker
-    until(lambda: process.poll() is not None or worker.has_logged(" ready."), 60, "it has ended or is ready")
+    until(lambda: process.poll() is not None or worker.has_logged(" ready."), 150, "it has ended or is ready")
     if place.harness:
         assert process.poll() is not None, "a pool that is not proven is not refused"
         assert worker.has_logged("The pool is ownpool"), "it does not say why"
@@ -114,7 +118,9 @@ CASES = [
         environment={"CELERY_CUSTOM_WORKER_POOL": "tests.failures.ownpool:TaskPool"},
     ),
     Case("celery worker -B", 13, "with beat inside of the worker", _MIX, 7, options=["-B", "-s", "{file}.schedule"]),
-    Case("celery multi", 13, "started by celery multi", _MIX, 7, starts=True, wrong=multi, after=end_multi),
+    Case(
+        "celery multi", 13, "started by celery multi", _MIX, 7, starts=True, wrong=multi, after=end_multi, seconds=120
+    ),
     Case(
         "a test's start_worker",
         13,
@@ -123,7 +129,7 @@ CASES = [
         7,
         starts=True,
         wrong=start_worker,
-        seconds=80,
+        seconds=200,
         after=end_start_worker,
     ),
     Case(
