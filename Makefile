@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
+# The tests start hundreds of processes: each would compile the package again for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint model crash-sweep soak order fuzz failures bench bench-relay docs docs-serve screenshots
 

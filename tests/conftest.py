@@ -32,6 +32,8 @@ from tests.services import Databases, Postgres, RabbitMQ, Servers, Service, Valk
 # On a busy machine any example may take long.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
+# Hundreds of processes are started: each would compile the package again for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 BROKERS = [
     pytest.param("rabbitmq", marks=pytest.mark.rabbitmq),
     pytest.param("redis", marks=pytest.mark.redis),
