@@ -12,10 +12,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from kombu import Queue
 
+from harness.worker.publisher import Publisher
+from harness.worker.relaying import relay_of
 from tests.enqueue.conftest import Shop
 from tests.worker.queues import messages
 from tests.worker.running import ROOT, State, Worker, until
+from tests.worker.wires import Wires
 
 JOBS = ["-I", "tests.enqueue.jobs"]
 
@@ -134,3 +138,29 @@ def test_delay_in_a_handler_warns_once(
     until(lambda: all(state.settled(job) for job in jobs), 30)
     told = re.findall(r".*jobs.py:\d+: DualWrite.*harness\.enqueue.*", worker.text())
     assert 1 <= len(told) <= worker.concurrency, worker.text()[-3000:]
+
+
+@pytest.mark.parametrize("broker_url", [pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)], indirect=True)
+def test_a_thousand_that_the_broker_lost(
+    start_worker: Callable[..., Worker], shop: Shop, state: State, broker_url: str
+) -> None:
+    """They were sent, and somebody emptied the queue: all of them run when their leases are over, each once."""
+    shop.app.conf.broker_url = broker_url
+    with shop.begin() as session:
+        shop.harness.enqueue_many(session, [shop.credit.s() for _ in range(1000)])
+    publisher, relay = Publisher(shop.app), relay_of(shop.harness)
+    relay.publish, relay.lease = publisher, 8.0
+    wires = Wires(broker_url)
+    Queue("jobs", channel=wires.channel, durable=True, routing_key="jobs").declare()
+    for _ in range(10):  # batches of a hundred
+        relay.step()
+    publisher.close()
+    assert messages(broker_url) == 1000
+    assert {row.dispatches for row in shop.rows()} == {1}
+    wires.channel.queue_purge("jobs")
+    wires.close()
+    start_worker(options=JOBS, worker_prefetch_multiplier=25)
+    until(lambda: not state.sql("SELECT 1 FROM core.inbox LIMIT 1"), 120, "all have run")
+    found = state.sql("SELECT state, count(*) FROM core.processed_jobs GROUP BY state")
+    assert [tuple(row) for row in found] == [("done", 1000)]
+    until(lambda: messages(broker_url) == 0, 60, "the queue is empty")
