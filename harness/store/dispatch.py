@@ -68,6 +68,8 @@ class Dispatch:
         by_lane = f"ORDER BY i.consumer, {tenant}, {due} LIMIT 1"
         return f"""
         SET LOCAL enable_seqscan = off;
+        -- At once, not after the weaker lock of a look at it: a migration that waits in between would be a deadlock.
+        LOCK TABLE {inbox} IN ROW EXCLUSIVE MODE;
         WITH RECURSIVE lanes AS (
             SELECT s.ord, s.class, s.consumer AS first_consumer, s.tenant AS first_tenant, s.consumer, s.tenant,
                 CAST(NULL AS timestamptz) AS due, false AS again, 0 AS n

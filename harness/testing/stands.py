@@ -109,7 +109,7 @@ def _in_the_relay() -> None:
         return rows
 
     Inbox.lease_due = leasing  # type: ignore[method-assign]
-    wrap(Publisher, "_send", lambda _publisher, row: row.job_id, "relay_leased", "relay_published")
+    wrap(Publisher, "_send", lambda _publisher, row, _sent: row.job_id, "relay_leased", "relay_published")
     first = lambda _relay, rows: rows[0].job_id if rows else ANY  # noqa: E731
     wrap(Relay, "_release", first, "relay_before_release", "relay_after_release")
 

@@ -176,7 +176,9 @@ def test_clocks_apart(
     hours: float, name: str, says: str, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = server.read
-    monkeypatch.setattr(server, "read", lambda *where: real(*where, clock=lambda: time.time() + hours * 3600))
+    monkeypatch.setattr(
+        server, "read", lambda *where, **how: real(*where, **how, clock=lambda: time.time() + hours * 3600)
+    )
     assert_named(database, name, says[-8:], caplog)
 
 

@@ -23,6 +23,7 @@ from harness.store import codec
 from harness.store.processed_jobs import FenceState, Key
 from harness.worker.relaying import relay_of
 from tests.enqueue.conftest import Shop
+from tests.publishing import in_turn
 
 DRIVERS = ["asyncpg", "psycopg"]
 
@@ -259,7 +260,7 @@ def test_the_relay_sends_the_urgent_first(shop: Shop) -> None:
         shop.harness.enqueue(session, shop.credit.s(), job_id="later", priority=9, delay=100)
     relay = relay_of(shop.harness)
     sent: list[str] = []
-    relay.publish, relay.batch = (lambda row: sent.append(row.job_id)), 2
+    relay.publish, relay.batch = in_turn(lambda row: sent.append(row.job_id)), 2
     assert relay.highest_first
     while relay.step():
         pass

@@ -86,7 +86,7 @@ def test_a_filter_does_not_mean_an_unknown_outcome(place: Place, shell: Shell) -
     unknown, other = place.dead("a", reason=Reason.outcome_unknown), place.dead("b")
     said = shell("dead-letters", "replay", "--task", "pay", "--dry-run")
     assert f"would replay 1 letter: {other};" in said.stdout
-    assert "1 letter left out: outcome_unknown must be named" in said.stderr
+    assert "1 letter left out: outcome_unknown and conflict must be named" in said.stderr
     assert shell.json("dead-letters", "replay", "--task", "pay", "--yes")["replayed"] == 1
     assert place.state("a") is FenceState.DEAD
     named = shell.json("dead-letters", "replay", "--reason", "outcome_unknown", "--dry-run")

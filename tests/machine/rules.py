@@ -273,10 +273,11 @@ class Machine(RuleBasedStateMachine):
                 return ("sent", len(due))
             if how == "dies":
                 raise Died
-            laws.release([order[at]], 15.0 if how == "unroutable" else 2.0)
             if how == "unroutable":
+                laws.release([order[at]], 15.0)
                 return ("sent", len(due))
-            laws.release([key for key in due if key not in order], 0.0)
+            # Whose fault it is shows when they go one at a time.
+            laws.release([key for key in due if key not in order[:at]], 0.0)
             return ("refused",)
 
         def law_that_dies(laws: Laws) -> Said:

@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from harness.store import migrate
+from harness.store import migrate, revisions
 from harness.store.patience import MigrationBlocked, Patience
 from tests.cli.conftest import Shell
 from tests.letters import Place
@@ -35,7 +35,8 @@ def place(database: str) -> Iterator[Place]:
 def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def add(statements: str) -> None:
         folder = with_migration(tmp_path, statements).tree / "alembic"
-        monkeypatch.setattr(migrate, "scripts", lambda: folder)
+        for module in (migrate, revisions):
+            monkeypatch.setattr(module, "scripts", lambda: folder)
 
     return add
 

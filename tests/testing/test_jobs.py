@@ -46,7 +46,10 @@ def test_each_outcome_of_one_job(harness_jobs: Jobs, bank: Any) -> None:
     assert [ran.outcome for ran in harness_jobs.drain()] == [Completed(None, 2)]
     assert harness_jobs.run(bank.fails, job_id="a", good=2) == Duplicate()
     harness_jobs.run(bank.credit, job_id="b", points="x")
-    assert harness_jobs.run(bank.credit, job_id="b", points=1) == Stale(dead=True)
+    assert harness_jobs.run(bank.credit, job_id="b", points="x") == Stale(dead=True)
+    other = harness_jobs.run(bank.credit, job_id="b", points=1)
+    assert isinstance(other, Dead)
+    assert (other.reason, other.job_id.partition("#")[0]) == (Reason.conflict, "b")
 
 
 def test_the_work_of_the_test_survives_a_failed_try(harness_jobs: Jobs, bank: Any, harness_session: Session) -> None:
