@@ -154,7 +154,8 @@ def dead_in_a_chain(desk: Desk, worker: Worker, database: str, switch: Path) -> 
         result.get(timeout=60)
     until(lambda: len(desk.of("c-dead")) == 3, 30, "one effect and two errbacks")
     assert sorted(desk.of("c-dead"), key=str) == [("errback", dead), ("plain_errback", dead), ("step", None)]
-    desk.s("step", how="dead", switch=str(switch), task_id=dead).apply_async()
+    # With what the step before it has returned: other arguments would make another job of it.
+    desk.s("step", 1, how="dead", switch=str(switch), task_id=dead).apply_async()
     until(lambda: worker.has_logged(f"stale job_id={dead}"), 30, "a late copy")
     switch.touch()
     replay(database, dead, desk.state)
