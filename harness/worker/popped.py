@@ -38,6 +38,24 @@ def keep_popped(channel: Any) -> None:
         QoS.append(qos, message, delivery_tag)
 
     qos.append = append
+    _close_with_its_transport(channel)
+
+
+def _close_with_its_transport(channel: Any) -> None:
+    """Have the transport know the channel until it is closed.
+
+    A consumer that is cancelled leaves its last BRPOP waiting at the server. kombu reads the reply when it closes the
+    channel, and would give a message in it back through one of the transport's channels, of which this one is no more.
+    """
+    usual = channel.close
+
+    def close() -> None:
+        transport = channel.connection
+        if transport is not None and channel not in transport.channels:
+            transport.channels.append(channel)
+        usual()
+
+    channel.close = close
 
 
 def _put_back(channel: Any, message: Any) -> bool:

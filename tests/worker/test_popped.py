@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from kombu import Connection, Consumer, Queue
+from kombu import Connection, Consumer, Producer, Queue
 from redis import Redis
 from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import OutOfMemoryError
@@ -105,3 +105,23 @@ def test_a_worker_lives_through_it(own_redis: Valkey, database: str, state: Stat
     finally:
         worker.stop()
         sender.close()
+
+
+def test_what_is_popped_while_the_connection_closes_goes_back(redis_url: str) -> None:
+    """The consumer has been cancelled, its BRPOP still waits at the server: what that pops has no consumer any more."""
+    with Connection(redis_url) as other:
+        connection = Connection(redis_url)
+        channel = connection.channel()
+        keep_popped(channel)
+        queue = Queue("popped", routing_key="popped")
+        consumer = Consumer(channel, [queue], on_message=lambda message: None)
+        consumer.consume()
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.2)
+        assert channel._in_poll
+        consumer.cancel()
+        Producer(other.default_channel).publish({"n": 1}, routing_key="popped")
+        connection.release()
+        left = queue(other.default_channel).get(no_ack=True)
+        assert left is not None
+        assert left.payload == {"n": 1}
