@@ -25,7 +25,7 @@ demo: $(READY_FOR_DEMO) ## A real job with duplicates, failures and a killed wor
 	$(BIN)/python examples/demo.py
 
 test: $(READY) ## The whole suite, on real PostgreSQL, Redis protocol and (if installed) RabbitMQ
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## Style, types, and the direction of imports
 	$(BIN)/ruff check .

@@ -39,6 +39,27 @@ BROKERS = [
     pytest.param("redis", marks=pytest.mark.redis),
 ]
 NOT_RUN = pytest.StashKey[list[str]]()
+#: Few and long tests. Side by side, these files go first: begun last, one of them would keep all others waiting.
+LONG = (
+    "tests/deploy/test_compose.py",
+    "tests/docs/test_tutorial.py",
+    "tests/worker/test_kills.py",
+    "tests/soak",
+    "tests/sweep",
+    "tests/worker/test_canvas.py",
+    "tests/machine",
+    "tests/worker/test_outages.py",
+    "tests/failures",
+    "tests/benchmarks",
+    "tests/dev",
+    "tests/flower",
+    "tests/migration",
+    "tests/worker/test_canvas_outages.py",
+    "tests/examples",
+    "tests/external",
+    "tests/order",
+    "tests/receive",
+)
 #: Marker: the fixtures that need it, what it is called, why it can't be had.
 NEEDED: dict[str, tuple[set[str], str, Callable[[], str | None]]] = {
     "rabbitmq": ({"rabbitmq_url", "own_rabbitmq"}, "RabbitMQ", rabbitmq_missing),
@@ -57,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without RabbitMQ, or a browser, the tests that need it are taken out, which the last lines say; not in CI."""
+    items.sort(key=lambda item: next((n for n, begin in enumerate(LONG) if item.nodeid.startswith(begin)), len(LONG)))
     messages = []
     for marker, (fixtures, name, why_missing) in NEEDED.items():
         for item in items:

@@ -128,12 +128,13 @@ def test_a_poll_reads_no_more_than_it_may_lease(lane: Lane, keys: int) -> None:
     with lane.database.engine.connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("ANALYZE core.inbox")
     dispatch = lane.store.inbox.dispatch
-    set_up, statement = dispatch._sql[True].text.split(";", 1)
+    *set_up, statement = dispatch._sql[True].text.split(";")
     classes = [{"ord": n, "class": n, "consumer": "", "tenant": ""} for n in range(10)]
     values = {"classes": json.dumps(classes), "caps": "[]", "default": None, "capped": False, "service": "s"}
     values |= {"limit": 10, "look": 10, "lanes": 1000, "lease": 1, "longest": 1}
     with lane.database.begin() as session:
-        session.execute(text(set_up))
+        for one in set_up:
+            session.execute(text(one))
         [plan] = session.scalars(text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {statement}"), values).all()
         session.rollback()
     top = plan[0]["Plan"]
