@@ -27,9 +27,9 @@ BROKERS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("ra
 
 @pytest.mark.parametrize("kind", BROKERS)
 def test_a_short_run(servers: Servers, kind: str, tmp_path: Path) -> None:
-    verdict = order(servers, kind, tmp_path, jobs=160, keys=8, seed=3, pause=(1.0, 4.0), longest=400)
-    assert verdict.line == "order: jobs=160 keys=8 violations=0 lost=0 doubled=0", verdict
-    assert verdict.runs >= 160
+    verdict = order(servers, kind, tmp_path, jobs=240, keys=8, seed=3, pause=(0.2, 1.0), longest=400)
+    assert verdict.line == "order: jobs=240 keys=8 violations=0 lost=0 doubled=0", verdict
+    assert verdict.runs >= 240
     assert sum(verdict.chaos.values()) > 0
 
 
