@@ -121,12 +121,12 @@ class _Confirms:
         """Move what is known into `sent`."""
         for row in self._confirmed:
             if (row.consumer, row.generation, row.message.headers.get("id"), row.message.body) in self._returned:
-                text = f"the broker has no queue {row.message.queue!r}: job {row.job_id} stays in the inbox until then"
+                text = f"the broker has no queue {row.message.queue!r}: job {row.job_id} waits in the inbox for one"
                 sent.refused[row.id] = Unroutable(text)
             else:
                 sent.confirmed.add(row.id)
         for row in self._refused:
-            text = f"the broker refuses more messages in queue {row.message.queue!r}: job {row.job_id} stays here"
+            text = f"the broker refuses more messages in queue {row.message.queue!r}: job {row.job_id} waits here"
             sent.refused[row.id] = Unroutable(text)
         self._confirmed, self._refused, self._returned = [], [], set()
 
