@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from celery import Celery
 from celery.backends.cache import CacheBackend
@@ -12,6 +12,8 @@ from kombu import Producer, Queue
 
 from harness.store.inbox import InboxRow
 from harness.worker.decode import arguments_of
+from harness.worker.one_by_one import OneByOne
+from harness.worker.outgoing import Line
 from harness.worker.publisher import Publisher
 from harness.worker.wire import Wire, wire_of
 
@@ -141,7 +143,7 @@ class _Relayed(Publisher):
 
     def __init__(self, app: Celery, keep: Callable[[Wire], None]) -> None:
         super().__init__(app)
-        self._producer = _Recorder(app, keep)
+        self._recorder = OneByOne(_Recorder(app, keep))
 
-    def _open(self) -> Any:
-        return cast(Any, self._producer)
+    def _open(self) -> Line:
+        return self._recorder

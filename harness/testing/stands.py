@@ -100,6 +100,7 @@ def _in_the_relay() -> None:
     from harness.store.inbox import Inbox
     from harness.worker.publisher import Publisher
 
+    outgoing = _module("worker.outgoing")
     lease_due = Inbox.lease_due
 
     def leasing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +110,17 @@ def _in_the_relay() -> None:
         return rows
 
     Inbox.lease_due = leasing  # type: ignore[method-assign]
-    wrap(Publisher, "_send", lambda _publisher, row, _sent: row.job_id, "relay_leased", "relay_published")
+    wrap(outgoing, "publish", lambda _producer, row: row.job_id, "relay_leased")
+    publish = Publisher.__call__
+
+    def publishing(self: Any, rows: Any) -> Any:
+        sent = publish(self, rows)
+        for row in rows:
+            if row.id in sent.confirmed:
+                hit("relay_published", row.job_id)
+        return sent
+
+    Publisher.__call__ = publishing  # type: ignore[method-assign]
     first = lambda _relay, rows: rows[0].job_id if rows else ANY  # noqa: E731
     wrap(Relay, "_release", first, "relay_before_release", "relay_after_release")
 

@@ -32,7 +32,7 @@ from harness.store.enqueueing import Entry
 from harness.store.inbox import Arrival, InboxRow
 from harness.store.store import Store
 from harness.worker import kept
-from harness.worker.publisher import _past
+from harness.worker.outgoing import past_times
 from tests.machine import laws
 from tests.machine.faults import Faulty, Plan, install
 from tests.machine.laws import LIMITS, Died, Said, Sent
@@ -208,7 +208,7 @@ class Place:
     def sent_by_relay(self, row: InboxRow) -> Sent:
         """The message that the relay's publisher makes of a row: of its own times it drops those that are past."""
         eta, expires, sent_at, goes_on = row.message.properties["message"]
-        past = _past(row)
+        past = past_times(row)
         return Sent(
             row.job_id,
             row.task,
