@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kombu import Producer
+from kombu.exceptions import BatchPublishError
 
 from harness.relay import Sent
 from harness.store.inbox import InboxRow
@@ -46,6 +47,10 @@ class Pipelined:
 
 
 def _flush(batch: Any, gathered: set[int], sent: Sent) -> None:
-    batch.flush()
+    try:
+        batch.flush()
+    except BatchPublishError as error:
+        # It says only that something failed: what an operator needs to read is the server's own word.
+        raise error.__cause__ or error from None
     sent.confirmed |= gathered
     gathered.clear()
