@@ -39,7 +39,7 @@ screenshots: $(READY) ## The pictures of Flower in docs/images, written by the t
 bench: $(READY) ## What a job costs against plain Celery and a fence by hand; about five minutes
 	$(BIN)/python -m benchmarks
 
-bench-relay: $(READY) ## How fast the relay is: latency, rows a second, keys, a million rows; about five minutes
+bench-relay: $(READY) ## How fast the relay is: latency, rows a second, keys, a million rows; about six minutes a broker
 	$(BIN)/python -m benchmarks.relay --results benchmarks/RELAY.md
 
 failures: $(READY) ## Every way to lose a job, beside plain Celery, on both brokers; about ten minutes

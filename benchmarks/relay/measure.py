@@ -54,15 +54,42 @@ def published(stage: Stage, batches: int, each: int, interval: float, notify: bo
     return Times.of([arrived[number] - moment for number, moment in committed.items()])
 
 
-def begun(stage: Stage, batches: int, interval: float, notify: bool) -> Times:
-    """From the answer to the commit until the handler runs in a worker."""
+def capacity(stage: Stage, jobs: int) -> float:
+    """Jobs per second of a backlog that a worker works off, from its first start of work to its last."""
+    stage.clear()
+    with stage.worker(notify=True):
+        stage.enqueue([-1])
+        stage.started(1)
+        stage.enqueue(list(range(jobs)))
+        return _rate(stage.started(jobs + 1))
+
+
+@dataclass(frozen=True)
+class Begun:
+    """From the answer to the commit until the handler runs. `offered`, `kept`: jobs a second, sent and begun."""
+
+    times: Times
+    offered: float
+    kept: float
+
+
+def begun(stage: Stage, batches: int, each: int, interval: float, notify: bool) -> Begun:
+    """From the answer to the commit until the handler runs: `each` jobs at once, every `interval` seconds."""
     stage.clear()
     with stage.worker(notify):
         stage.enqueue([-1])
         stage.started(1)
-        committed = _paced(stage, batches, 1, interval)
-        started = stage.started(batches + 1)
-    return Times.of([max(0.0, started[number] - moment) for number, moment in committed.items()])
+        committed = _paced(stage, batches, each, interval)
+        started = stage.started(batches * each + 1)
+    times = Times.of([max(0.0, started[number] - moment) for number, moment in committed.items()])
+    took = max(committed.values()) - min(committed.values())
+    return Begun(times, (len(committed) - each) / took, _rate(started))
+
+
+def _rate(started: dict[int, float]) -> float:
+    """Jobs per second between the first start of work and the last, the job of the warm-up left out."""
+    moments = [moment for number, moment in started.items() if number >= 0]
+    return (len(moments) - 1) / (max(moments) - min(moments))
 
 
 def keyed(stage: Stage, jobs: int, keys: int, notify: bool) -> float:
@@ -72,14 +99,12 @@ def keyed(stage: Stage, jobs: int, keys: int, notify: bool) -> float:
         stage.enqueue([-1])
         stage.started(1)
         stage.enqueue(list(range(jobs)), key=lambda number: f"key-{number % keys}")
-        began = stage.started(jobs + 1)
-    del began[-1]
-    return (jobs - 1) / (max(began.values()) - min(began.values()))
+        return _rate(stage.started(jobs + 1))
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """With many rows waiting: the relay's batches per second and its most memory, in MiB; a quiet one's beside it."""
+    """With many rows waiting: what a relay sends per second and its most memory, in MiB; a quiet one's beside it."""
 
     rows: int
     per_second: float
