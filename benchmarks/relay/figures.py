@@ -70,7 +70,7 @@ One relay sends a backlog of {self.sizes.rows} rows at **{self.rows_per_second:.
 {_line(f"commit to start of work, a burst of {burst[0].offered:.0f} a second", *(one.times for one in burst))}
 
 The worker has two processes and shares the machine with everything else; a backlog it works off at {self.worker:.0f}
-jobs a second. Of the {busy[0].offered:.0f} a second above it begins {busy[0].kept:.0f}; of the burst, which lasts {seconds:.1f} s,
+jobs a second. Of the {busy[0].offered:.0f} a second above it begins {busy[0].kept:.0f}; of the burst of {seconds:.1f} s,
 {burst[0].kept:.0f} a second. Where it begins fewer than are sent, the times are those of a queue that grows.
 
 | jobs per second, in order | with hints | polling only |

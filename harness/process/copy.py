@@ -16,7 +16,7 @@ class Copy:
     `expires` and `sent_at` are what the message says. `revoked` is why the parent wants it not to run, or None. With
     `goes_on` something comes after the job: its inbox row outlives the work, until `settle_alone` removes it. `ordered`
     is the ordering key of a row that has a place in its order. `claim` is what the parent says of the claim that this
-    delivery may take (see `external`), None for other jobs.
+    delivery may take (see `external`), None for other jobs. `capped`: of its job only so many are in flight at once.
     """
 
     arrival: Arrival
@@ -31,6 +31,7 @@ class Copy:
     goes_on: bool = False
     ordered: str | None = None
     claim: str | None = None
+    capped: bool = False
 
     @property
     def key(self) -> Key:
@@ -39,6 +40,11 @@ class Copy:
     @property
     def relayed(self) -> bool:
         return self.generation is not None
+
+    @property
+    def leaves_room(self) -> bool:
+        """May another row wait for the end of this delivery: the next of its key, or one that was too many?"""
+        return self.ordered is not None or self.capped
 
     @property
     def suspicious(self) -> bool:
@@ -52,7 +58,7 @@ class Copy:
     def plain(self, consumer: str) -> "Copy":
         """The same delivery as a producer's, for its marks have proved false."""
         arrival = replace(self.arrival, consumer=consumer)
-        return replace(self, generation=None, dispatches=0, ordered=None, arrival=arrival)
+        return replace(self, generation=None, dispatches=0, ordered=None, capped=False, arrival=arrival)
 
     def to_be_counted(self) -> "Copy":
         """The same delivery after it lost its connection in the handler: it may be what killed it."""

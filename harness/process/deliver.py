@@ -64,7 +64,7 @@ def deliver(
     """
     delivery = _Delivery(database, store, copy, spec, args, kwargs, call, limits, keep, interrupts)
     outcome = _holding(limits, delivery.step, patience)
-    if copy.ordered is not None:
+    if copy.leaves_room:
         pass_on(database, store, copy)
     return outcome
 
@@ -107,7 +107,7 @@ def record(
             return stand_aside(database, store, current, limits)
 
     outcome = _holding(limits, step)
-    if copy.ordered is not None:
+    if copy.leaves_room:
         pass_on(database, store, copy)
     return outcome
 

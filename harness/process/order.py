@@ -41,6 +41,11 @@ def stand_aside(database: Database, store: Store, copy: Copy, limits: Limits, ta
 
 
 def pass_on(database: Database, store: Store, copy: Copy) -> None:
-    """After the outcome of a job with a place has committed: the next of its key is due. Never raises."""
+    """After the outcome of a job with a place has committed: the next of its key is due. Never raises.
+
+    Likewise for one of which only so many are in flight: the relay is woken where more of its kind wait.
+    """
     if copy.ordered is not None:
         store.wake.next_of(database, copy.arrival.service, copy.ordered)
+    if copy.capped:
+        store.wake.room_for(database, copy.arrival.service, copy.arrival.consumer)

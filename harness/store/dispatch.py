@@ -50,6 +50,10 @@ class Caps:
     def __bool__(self) -> bool:
         return bool(self.of) or self.default is not None
 
+    def holds(self, consumer: str) -> bool:
+        """Does a limit hold for this one?"""
+        return self.default is not None or consumer in self.of
+
 
 class Dispatch:
     """The SQL of leasing."""
@@ -61,9 +65,9 @@ class Dispatch:
 
     def _lease(self, names: list[str], blocks: bool) -> str:
         inbox, order = self.inbox.fullname, self.order
-        due, tenant = _of("i", DUE), "coalesce(i.tenant, '')"
+        due, tenant = of_row("i", DUE), "coalesce(i.tenant, '')"
         lane = f"(i.consumer, {tenant})"
-        of_class = f"i.service = :service AND {_of('i', PRIORITY_CLASS)}"
+        of_class = f"i.service = :service AND {of_row('i', PRIORITY_CLASS)}"
         next_lane = f"SELECT i.consumer, {tenant} AS tenant, {due} AS due"
         by_lane = f"ORDER BY i.consumer, {tenant}, {due} LIMIT 1"
         return f"""
@@ -193,7 +197,7 @@ class Dispatch:
         return bool(session.scalar(query, {"name": name}))
 
 
-def _of(row: str, expression: str) -> str:
+def of_row(row: str, expression: str) -> str:
     """An expression of the schema's, for a table that is called `row`."""
     for name in ("leased_until", "available_at", "priority"):
         expression = expression.replace(name, f"{row}.{name}")

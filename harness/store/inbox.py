@@ -47,6 +47,8 @@ class InboxRow:
     letter_id: int | None
     created_at: datetime
     available_at: datetime
+    #: Only so many rows of its consumer may be in flight; known when the relay has leased it.
+    capped: bool = False
 
     @property
     def key(self) -> Key:
@@ -123,7 +125,7 @@ def seconds(value: float) -> Any:
     return literal(timedelta(seconds=value), INTERVAL)
 
 
-_PLAIN = [name for name in InboxRow.__dataclass_fields__ if name not in ("message", "digest", "xid")]
+_PLAIN = [name for name in InboxRow.__dataclass_fields__ if name not in ("message", "digest", "xid", "capped")]
 
 
 class Inbox:
@@ -137,8 +139,9 @@ class Inbox:
         self._due: Any = literal_column("coalesce(leased_until, available_at)")
         self._columns = [column for column in table.c if column.name != "expires_at"]
 
-    def _row(self, row: Row[Any]) -> InboxRow:
+    def _row(self, row: Row[Any], capped: bool = False) -> InboxRow:
         return InboxRow(
+            capped=capped,
             message=message_of(row),
             digest=None if row.digest is None else bytes(row.digest),
             xid=int(row.xid),  # as text, where the statement is not of SQLAlchemy's making
@@ -334,7 +337,7 @@ class Inbox:
             caps=caps,
             cursor=Cursor() if cursor is None else cursor,
         )
-        return [self._row(row) for row in rows]
+        return [self._row(row, caps.holds(row.consumer)) for row in rows]
 
     def release(
         self, session: Session, rows: Sequence[InboxRow], *, delay: float = 0.0, error: str | None = None

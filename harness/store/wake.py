@@ -11,9 +11,13 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from harness.store.database import Database
+from harness.store.dispatch import of_row
 from harness.store.order import WAITS_ITS_TURN, Order
+from harness.store.schema import DUE, PRIORITY_CLASS
 
 log = logging.getLogger("harness")
+#: So many rows of a priority class are looked at to see whether one is due.
+A_FEW = 20
 
 
 def channel(schema: str) -> str:
@@ -42,7 +46,19 @@ class Wake:
             SELECT pg_notify('{self.channel}', %(service)s) FROM head
             WHERE EXISTS (SELECT 1 FROM due) OR (head.relay_error IS NULL AND head.leased_until IS NULL)
         """
-        self._capped = f"SELECT pg_notify('{self.channel}', %(service)s)"
+        self._relays = f"SELECT pg_notify('{self.channel}', %(service)s)"
+        # A few entries of the index for each class: where there are more, somebody among them is likely to be due.
+        self._waiting = f"""SELECT pg_notify('{self.channel}', %(service)s) WHERE EXISTS (
+                SELECT 1 FROM generate_series(0, 9) c CROSS JOIN LATERAL (
+                    SELECT bool_or(few.due <= now()) OR count(*) = {A_FEW} AS likely FROM (
+                        SELECT {of_row("i", DUE)} AS due FROM {inbox} i
+                        WHERE i.service = %(service)s AND {of_row("i", PRIORITY_CLASS)} = c
+                          AND i.consumer = %(consumer)s
+                        ORDER BY coalesce(i.tenant, ''), {of_row("i", DUE)} LIMIT {A_FEW}
+                    ) few
+                ) lane WHERE lane.likely
+            )
+        """
         heads = f"""
             WITH RECURSIVE keys AS (
                 (SELECT ordering_key, 1 AS n FROM {inbox}
@@ -88,7 +104,11 @@ class Wake:
 
     def relays(self, database: Database, service: str) -> None:
         """Wake the relays of a service. One round trip; never raises."""
-        self._alone(database, self._capped, {"service": service})
+        self._alone(database, self._relays, {"service": service})
+
+    def room_for(self, database: Database, service: str, consumer: str) -> None:
+        """Wake the relays if rows of a consumer may be due, of which one is in flight no more. As `relays`."""
+        self._alone(database, self._waiting, {"service": service, "consumer": consumer})
 
     @staticmethod
     def _alone(database: Database, sql: str, parameters: dict[str, Any]) -> None:

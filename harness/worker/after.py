@@ -133,7 +133,7 @@ class After:
         try:
             copy = replace(self.copy, goes_on=False)
             settle_alone(harness.database, harness.store, copy, harness.settings.limits, decided=True)
-            if self.copy.ordered is not None:
+            if self.copy.leaves_room:
                 pass_on(harness.database, harness.store, self.copy)
         except Exception as error:
             log.warning("the inbox row of job %s stays for now: %s", self.request.id, type(error).__name__)

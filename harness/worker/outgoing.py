@@ -10,7 +10,7 @@ from kombu import Producer
 from harness.core.message import job_key
 from harness.relay import Sent, Unroutable
 from harness.store.inbox import InboxRow
-from harness.worker.wire import CONSUMER, DISPATCH, GENERATION, IGNORES, JOB_ID, ORDERED, REPLAY
+from harness.worker.wire import CAPPED, CONSUMER, DISPATCH, GENERATION, IGNORES, JOB_ID, ORDERED, REPLAY
 
 #: What belongs to the delivery of old, not to the message.
 _DROPPED_HEADERS = ("redelivered", "harness_raw")
@@ -72,6 +72,8 @@ def headers_of(row: InboxRow) -> dict[str, Any]:
         headers[REPLAY] = row.letter_id
     if row.place is not None:
         headers[ORDERED] = row.ordering_key
+    if row.capped:
+        headers[CAPPED] = True
     return headers
 
 

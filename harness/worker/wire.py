@@ -24,6 +24,8 @@ JOB_ID = "harness_job_id"
 REPLAY = "harness_replay"
 #: The ordering key of a job that has a place in its order.
 ORDERED = "harness_ordered"
+#: Of a row whose job may be in flight so many times only: its end makes room for another one.
+CAPPED = "harness_capped"
 #: Never in a message: what the parent says to its child of the claim that this delivery may take.
 CLAIM = "harness_claim"
 CORRELATION = "harness_correlation_id"
@@ -33,7 +35,7 @@ SOURCE = "harness_source"
 TENANT = "harness_tenant"
 ORDERING_KEY = "harness_ordering_key"
 #: What the relay adds for one dispatch; never a part of the evidence.
-RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY, ORDERED, JOB_ID)
+RELAY_HEADERS = (CONSUMER, GENERATION, IGNORES, DISPATCH, REPLAY, ORDERED, JOB_ID, CAPPED)
 #: What is said by the headers of one delivery, and is none of the message's.
 _MARKS = frozenset((*RELAY_HEADERS, "redelivered"))
 _OF_THE_DELIVERY = frozenset(("delivery_info", "delivery_tag", "body_encoding"))
@@ -147,6 +149,7 @@ def copy_of(wire: Wire, service: str, consumer: str | None = None, digest: bytes
         generation=_number(marks.get(GENERATION)),
         dispatches=_number(marks.get(DISPATCH)) or 0,
         ordered=marks.get(ORDERED) if GENERATION in marks else None,
+        capped=CAPPED in marks and GENERATION in marks,
         redelivered=wire.redelivered,
         eta=None if "eta" in ignored else moment(wire.says("eta")),
         expires=None if "expires" in ignored else moment(wire.says("expires")),

@@ -86,6 +86,7 @@ class Lane:
             generation=row.generation,
             dispatches=row.dispatches,
             ordered=row.ordering_key if row.place else None,
+            capped=row.capped,
         )
 
     def copy_of_producer(self, name: str) -> Copy:

@@ -32,6 +32,10 @@ class Producer:
         @self.harness.job(name="dies_and_blocks", shared=False)
         def blocking(session: Session, job: Job, key: str) -> None: ...
 
+        @self.harness.job(name="alone", shared=False)
+        def alone(session: Session, job: Job) -> None: ...
+
+        self.alone: Any = alone
         self.numbered: Any = numbered
         self.blocking: Any = blocking
 

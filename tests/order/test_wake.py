@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from harness.relay import wake as relay_wake
 from harness.relay.wake import WakeUp
-from tests.order.lane import Lane
+from harness.store.dispatch import Caps
+from tests.order.lane import GOES_ON, Lane
 
 
 @pytest.fixture
@@ -71,6 +73,51 @@ def test_the_end_of_a_job_wakes_where_another_one_waits(lane: Lane, ear: WakeUp)
     lane.run("a")
     assert ear.wait(30.0)
     assert lane.relay() == ["b"]
+
+
+def test_room_wakes_where_another_one_waits_for_it(lane: Lane, ear: WakeUp) -> None:
+    caps = Caps({"s/t": 2})
+    lane.put("free", key=None, task="free")
+    lane.put("waits", key=None, task="free")
+    lane.put("a", "b", "c", key=None)
+    assert sorted(lane.relay(caps=caps)) == ["a", "b", "free", "waits"]
+    lane.run("free", spec=replace(GOES_ON, task="free", consumer="s/free"))
+    assert not ear.wait(0.2), "there is no limit to these"
+    lane.run("a")
+    assert ear.wait(30.0)
+    assert lane.relay(caps=caps) == ["c"]
+    lane.run("b")
+    assert not ear.wait(0.2), "nobody waits for the room"
+    lane.put("later", "much later", key=None)
+    lane.all("UPDATE core.inbox SET available_at = now() + interval '1 hour' WHERE job_id LIKE '%later'")
+    lane.run("c")
+    assert not ear.wait(0.2), "these do not wait for room"
+
+
+def test_room_after_a_failed_try_and_after_a_dead_child(lane: Lane, ear: WakeUp) -> None:
+    caps = Caps(default=1)
+    lane.put("a", "b", "c", key=None)
+    assert lane.relay(caps=caps) == ["a"]
+    lane.run("a", fail=ValueError("once"))
+    assert ear.wait(30.0)
+    [second] = lane.relay(caps=caps)
+    lane.crash(second)
+    assert ear.wait(30.0)
+
+
+def test_room_is_looked_for_in_a_few_rows_however_many_wait(lane: Lane, ear: WakeUp) -> None:
+    many = """INSERT INTO core.inbox (service, consumer, task, job_id, body, headers, properties, queue, available_at)
+        SELECT 's', 's/' || (g % 2), 't', 'j' || g, 'x', '{}', '{}', 'q', now() + interval '1 hour'
+        FROM generate_series(1, 20000) g"""
+    lane.all(many)
+    lane.all("ANALYZE core.inbox")
+    sql = lane.store.wake._waiting % {"service": "'s'", "consumer": "'s/1'"}
+    [plan] = lane.one(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}")
+    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 200
+    lane.store.wake.room_for(lane.database, "s", "s/1")
+    assert ear.wait(30.0), "more than are looked at: one may be due"
+    lane.store.wake.room_for(lane.database, "s", "s/none")
+    assert not ear.wait(0.2)
 
 
 def test_a_hint_that_cannot_be_sent_is_no_failure(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:

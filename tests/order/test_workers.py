@@ -22,6 +22,7 @@ from tests.worker.conftest import start_worker, state
 from tests.worker.running import ROOT, State, Worker, until
 
 __all__ = ["start_worker", "state"]
+CAPPED_RUNS = "CREATE TABLE capped_runs (id bigserial PRIMARY KEY, job text NOT NULL, beside int NOT NULL)"
 BROKERS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("rabbitmq", "redis")]
 
 
@@ -97,6 +98,22 @@ def test_woken_blocked_and_let_go(
     assert harness_command(database, broker_url, "inbox", "--blocked") == []
     seen = [tuple(row) for row in state.sql("SELECT number, seen FROM order_runs ORDER BY id")]
     assert seen == [(number, number) for number in range(15)]
+
+
+def test_one_at_a_time_without_waiting_for_polls(
+    start_worker: Callable[..., Worker], producer: Producer, state: State, broker_url: str
+) -> None:
+    """Fifty jobs of which one may be in flight, with a poll of 5 s: the end of each has the relay send the next."""
+    state.sql(CAPPED_RUNS)
+    start_worker(options=["-I", "tests.order.capped"], harness_relay_poll=5.0)
+    with Session(producer.engine) as session, session.begin():
+        producer.harness.enqueue_many(session, [producer.alone.s() for _ in range(50)])
+    until(lambda: state.sql("SELECT 1 FROM capped_runs"), 60, "the first has run")
+    began = time.monotonic()
+    until(lambda: state.sql("SELECT count(*) FROM capped_runs")[0][0] == 50, 120, "all have run")
+    # By polling alone: 245 s.
+    assert time.monotonic() - began < 60
+    assert tuple(state.sql("SELECT max(beside), count(DISTINCT job) FROM capped_runs")[0]) == (0, 50)
 
 
 def test_two_transactions_of_one_key_at_once(
