@@ -11,7 +11,7 @@ TABLES = {
     "it yet.",
     "order_places": "Where dead jobs stand in the order of their keys: a replay takes its old place, and a letter may "
     "block its key.",
-    "presence": "When the relays and beat of a service were last at work, for `harness check`.",
+    "presence": "When relays, receivers and beat of a service were last at work, for `harness check`.",
 }
 
 _MESSAGE = {
@@ -112,8 +112,8 @@ _OF_TABLE = {
     },
     "presence": {
         "service": _JOB["service"],
-        "role": "`relay` or `beat`.",
-        "name": "Which one: host and process of a relay, the task that a beat has sent.",
+        "role": "`relay`, `receiver` or `beat`.",
+        "name": "Which one: host of a relay, source and host of a receiver, the task that a beat has sent.",
         "seen_at": "When it was last at work.",
     },
     "audit_seals": {

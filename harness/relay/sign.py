@@ -11,10 +11,10 @@ log = logging.getLogger("harness")
 
 
 class SignOfLife:
-    """Says that `name` of `role` (`harness.store.presence`) is at work, in a transaction of its own."""
+    """Says that `names` of `role` (`harness.store.presence`) are at work, in a transaction of its own."""
 
-    def __init__(self, database: Database, store: Store, service: str, role: str, name: str) -> None:
-        self.database, self.store, self.service, self.role, self.name = database, store, service, role, name
+    def __init__(self, database: Database, store: Store, service: str, role: str, *names: str) -> None:
+        self.database, self.store, self.service, self.role, self.names = database, store, service, role, names
         self._next = 0.0
 
     def give(self) -> None:
@@ -26,6 +26,7 @@ class SignOfLife:
         try:
             with self.database.begin() as session:
                 self.store.fence.bound_waits(session, 1000)
-                self.store.presence.touch(session, self.service, self.role, self.name)
+                for name in sorted(self.names):  # two of them at once would be a deadlock in another order
+                    self.store.presence.touch(session, self.service, self.role, name)
         except Exception as error:
-            log.debug("no sign of life of %s %s: %s", self.role, self.name, error)
+            log.debug("no sign of life of %s %s: %s", self.role, self.names, error)

@@ -1,4 +1,4 @@
-"""Signs of life: when the relays and beat of a service were last at work, by the database's clock.
+"""Signs of life: when relays, receivers and beat of a service were last at work, by the database's clock.
 
 Nothing depends on them but `harness check`. The table came with revision 0002: on an older schema a sign is not left,
 and nobody is seen.
@@ -12,7 +12,7 @@ from sqlalchemy import CursorResult, Table, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-RELAY, BEAT = "relay", "beat"
+RELAY, BEAT, RECEIVER = "relay", "beat", "receiver"
 #: Seconds between two signs of one process, at the least.
 EVERY = 15.0
 #: Signs that are older are of the gone.
@@ -21,11 +21,25 @@ KEPT = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """`role`: relay or beat. `name`: the host of a relay, the task that beat has sent. `age` in seconds."""
+    """`role`: relay, receiver or beat. `age` in seconds.
+
+    `name`: the host of a relay, the task that beat has sent, the source and host of a receiver (see `receiver_of`).
+    """
 
     role: str
     name: str
     age: float
+
+
+def receiver_name(source: str, host: str) -> str:
+    """The name of a sign of a receiver, one for each source that it takes in from."""
+    return f"{source}@{host}"
+
+
+def receiver_of(name: str) -> tuple[str, str]:
+    """Source and host of such a name; a source has no @ in its name."""
+    source, _, host = name.partition("@")
+    return source, host
 
 
 class Presence:

@@ -1,4 +1,4 @@
-"""The tables of one schema, in the order in which their rows are locked; the presence of relays and beat beside."""
+"""The tables of one schema, in the order in which their rows are locked; and beside them who was seen at work."""
 
 from functools import lru_cache
 

@@ -28,6 +28,7 @@ from harness.worker.intake import Away, Intake, Taken
 from harness.worker.popped import keep_popped
 from harness.worker.properties import take_any_properties
 from harness.worker.receive import entry_of
+from harness.worker.receiver_sign import ReceivesFrom
 from harness.worker.source import Source
 from harness.worker.transport import is_redis
 
@@ -92,6 +93,7 @@ class Receiver:
         self.intake = Intake(harness, f"receive-{os.getpid()}@{platform.node()}")
         self.batch = harness.settings.receive_batch
         self.hand: list[Taken] = []
+        self.sign = ReceivesFrom(harness)
         self._failures = 0
         self._next_try = 0.0
         self._served = False
@@ -156,6 +158,7 @@ class Receiver:
                 began = time.monotonic() + MISSING
                 if [line for line in lines if line.begin(connection)]:
                     self._say_ready(lines)
+            self.sign.give(line.source.name for line in lines if line.is_open)
             self._fill(connection)
             if beats:
                 connection.heartbeat_check()

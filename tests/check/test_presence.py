@@ -1,4 +1,4 @@
-"""Signs of life of relay and beat, on this schema and on the one before."""
+"""Signs of life of relays, receivers and beat, on this schema and on the one before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sqlalchemy import event
 from harness.prune import prune
 from harness.relay import Relay, SignOfLife
 from harness.store.migrate import downgrade, upgrade
+from harness.worker.receiver_sign import ReceivesFrom
 from tests.check.doctor import patient
 from tests.letters import Place
 from tests.publishing import in_turn
@@ -118,6 +119,24 @@ def test_a_replay_by_hand_is_no_sign_of_beat(place: Place) -> None:
     with patient(place.url, "memory://") as sick:
         sick.app.tasks["harness.replay"].apply(args=([],), throw=True)
         assert place.one("SELECT count(*) FROM core.presence") == 0
+
+
+def test_a_receiver_leaves_a_sign_for_each_source_and_few(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with patient(place.url, "memory://", {"harness_service": "billing"}) as sick:
+        sign = ReceivesFrom(sick.harness)
+        signs = "SELECT service, role, split_part(name, '@', 1) FROM core.presence ORDER BY name"
+        sign.give([])
+        assert place.run(signs) == []
+        sign.give(["orders"])
+        sign.give(["orders", "github"])  # a queue that was missing is there now: it says so at once
+        found = [tuple(row) for row in place.run(signs)]
+        assert found == [("billing", "receiver", "github"), ("billing", "receiver", "orders")]
+        age(place, 300)
+        sign.give(["github", "orders"])
+        assert place.one("SELECT count(*) FROM core.presence WHERE seen_at > now() - interval '100 s'") == 0
+        monkeypatch.setattr("harness.relay.sign.EVERY", 0.0)
+        ReceivesFrom(sick.harness).give(["github", "orders"])
+        assert place.one("SELECT count(*) FROM core.presence WHERE seen_at > now() - interval '100 s'") == 2
 
 
 def test_the_gone_are_pruned(place: Place) -> None:

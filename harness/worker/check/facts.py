@@ -47,6 +47,12 @@ class Facts:
     broker_problem: str = ""
 
     @property
+    def server(self) -> Server:
+        """PostgreSQL, for the checks of the part `database`, which are made only where it was reached."""
+        assert self.database is not None
+        return self.database
+
+    @property
     def conf(self) -> Any:
         return self.harness.app.conf
 
@@ -104,3 +110,10 @@ class Facts:
         """What the workers consume: as the server has it, where that could be read, else as it is configured."""
         seen = self.rabbitmq.queues if self.rabbitmq else {}
         return [seen.get(queue.name, queue) for queue in configured(self.harness.app)]
+
+
+def source(server: Server, name: str) -> str:
+    source = server.settings[name].source
+    where = {"user": f" for the role {server.role!r}", "database": f" for the database {server.name!r}"}
+    both = f" for the role {server.role!r} in the database {server.name!r}"
+    return both if source == "database user" else where.get(source, f" ({source})")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness.worker.check.facts import Facts
-from harness.worker.check.finding import Found, Note, Start, Unknown, Verdict, check
+from harness.worker.check.finding import Found, Note, Start, Verdict, check
 
 #: kombu's own, in seconds.
 VISIBILITY_TIMEOUT = 3600.0
@@ -135,94 +135,3 @@ def consumer_timeout(facts: Facts) -> Iterator[Found]:
         )
     else:
         yield Note(f"Assumed: RabbitMQ's default consumer_timeout, {CONSUMER_TIMEOUT:g} s; it cannot be read.")
-
-
-@check(
-    "clock",
-    Verdict.broken,
-    Start.refuses,
-    part="database",
-    about="the clocks of this machine and of PostgreSQL, `harness_window_margin`",
-    means="When a message was sent is said by its sender's clock: one that is far off makes old messages young, and "
-    "they could run a second time after their fence was pruned; or young ones too old to run.",
-    do="Set the clocks by NTP.",
-)
-def clock(facts: Facts) -> Iterator[Found]:
-    server = facts.database
-    assert server is not None
-    if abs(server.skew) - server.skew_error > facts.settings.window_margin / 2:
-        yield f"This machine's clock is {_apart(server.skew)} of the database's."
-
-
-@check(
-    "clock-drift",
-    Verdict.warning,
-    Start.says,
-    part="database",
-    about="the clocks of this machine and of PostgreSQL",
-    means="A countdown or an expiry that this machine gives to a job comes so much too early or too late.",
-    do="Set the clocks by NTP.",
-)
-def clock_drift(facts: Facts) -> Iterator[Found]:
-    server = facts.database
-    assert server is not None
-    off = abs(server.skew) - server.skew_error
-    if 5.0 < off <= facts.settings.window_margin / 2:
-        yield f"This machine's clock is {_apart(server.skew)} of the database's."
-
-
-def _apart(skew: float) -> str:
-    return f"{abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}"
-
-
-@check(
-    "beat-seen",
-    Verdict.warning,
-    Start.no,
-    part="database",
-    about="`celery beat`, `harness_prune_every`, `harness_replay_every`",
-    means="Without a beat fences and closed letters are not pruned, and gated letters not replayed. Retries go on.",
-    do="Run one: celery -A yourapp beat. Its tasks run in the workers, so these must run, too.",
-)
-def beat_seen(facts: Facts) -> Iterator[Found]:
-    server = facts.database
-    assert server is not None
-    every = [s for s in (facts.settings.prune_every, facts.settings.replay_every) if s is not None]
-    if not every:
-        return
-    if server.signs is None:
-        yield Unknown("The schema has no table presence: it is of an older release, or the role may not read it.")
-        return
-    ages = [sign.age for sign in server.signs if sign.role == "beat"]
-    if not ages:
-        yield "No beat was ever seen."
-    elif min(ages) > 3 * min(every) + 60:
-        yield f"No beat was seen for {min(ages):.0f} s; its tasks should run every {min(every):g} s."
-
-
-@check(
-    "relay-seen",
-    Verdict.broken,
-    Start.no,
-    part="database",
-    about="`harness_relay` = off, `harness relay`",
-    means="Nobody sends what waits in the inbox: retries, replays and what was redelivered stay there.",
-    do='Run `celery -A yourapp harness relay`, or set harness_relay = "worker".',
-)
-def relay_seen(facts: Facts) -> Iterator[Found]:
-    server = facts.database
-    assert server is not None
-    if server.signs is None:
-        yield Unknown("The schema has no table presence: it is of an older release, or the role may not read it.")
-        return
-    ages = [sign.age for sign in server.signs if sign.role == "relay"]
-    if ages and min(ages) <= 60:
-        return
-    seen = f"No relay was seen for {min(ages):.0f} s" if ages else "No relay was ever seen"
-    waiting = f"; {server.overdue} jobs are due, the oldest since {server.overdue_by:.0f} s" if server.overdue else ""
-    if facts.settings.relay == "off":
-        yield f'{seen}, and harness_relay = "off"{waiting}.'
-    elif server.overdue and server.overdue_by > 60:
-        yield f"{seen}{waiting}. Each worker would start one: no worker of this service runs."
-    else:
-        yield Note(f"{seen}. Each worker starts one.")
