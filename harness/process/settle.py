@@ -62,7 +62,7 @@ def settle(session: Session, store: Store, copy: Copy, *, decided: bool = False)
 
 
 def _remove_row(session: Session, store: Store, copy: Copy, generation: int | None = None) -> None:
-    """Remove the job's row, or only that of `generation`; another content in it has the relay send it."""
+    """Remove the job's row, or only that of `generation`. One with another content stays, and the relay sends it."""
     if not copy.relayed and copy.arrival.digest is not None:
         store.inbox.remove(session, copy.key, digest=copy.arrival.digest)
         return

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tests.model import breadth
 
 BROKER = -1  # the generation of a producer's copy
 
@@ -107,7 +109,7 @@ class World:
 Step = tuple[str, State]
 
 
-def put(values: tuple, at: int, value: object) -> tuple:  # type: ignore[type-arg]
+def put(values: tuple[Any, ...], at: int, value: object) -> tuple[Any, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
@@ -338,26 +340,34 @@ def violations(s: State) -> list[str]:
 
 def search(world: World, look_for: tuple[str, ...] = PROMISES) -> tuple[str, int, list[str]]:
     """Breadth first: the first promise that is broken or '', how many states there are, the way there."""
-    start = world.start()
-    came: dict[State, tuple[State | None, str]] = {start: (None, "start")}
-    todo = [start]
-    for s in todo:
-        for promise in violations(s):
-            if promise in look_for:
-                return promise, len(todo), _way(came, s)
-        for label, after in steps(s, world):
-            if after not in came:
-                came[after] = (s, label)
-                todo.append(after)
-                assert len(todo) < 400_000, f"{world.name}: the bounds are too wide"
-    return "", len(todo), []
+    return breadth.search(world.start(), lambda s: steps(s, world), violations, look_for)
 
 
-def _way(came: dict[State, tuple[State | None, str]], s: State) -> list[str]:
-    way: list[str] = []
-    at: State | None = s
-    while at is not None:
-        before, label = came[at]
-        way.append(label)
-        at = before
-    return way[::-1]
+DESIGN = (
+    World("both sent, twice, workers killed", (0, 1), duplicates=1, crashes=2),
+    World("both sent, runs fail, a worker killed", (0, 1), failures=2, crashes=1, permanent=True),
+    World("both sent, a run fails, twice, replays", (0, 1), failures=1, duplicates=1, replays=2, permanent=True),
+    World("one enqueued, workers killed, a lease ends", (1,), (0,), crashes=2, expiries=1),
+    World("one enqueued, everything once", (1,), (0,), 1, failures=1, expiries=1, replays=1, permanent=True),
+    World("both enqueued and sent", (0, 1), (0, 1), crashes=1, expiries=1),
+    World("one enqueued, both sent, replays", (0, 1), (0,), failures=1, duplicates=1, replays=2, permanent=True),
+    World("one sent twice", (0, 0, 1), failures=1, replays=1, crashes=1, permanent=True),
+)
+
+
+def _bad(name: str, copies: tuple[int, ...] = (0, 1), enqueues: tuple[int, ...] = (), **what: Any) -> World:
+    switches = Variant.__dataclass_fields__.keys()
+    more = {key: value for key, value in what.items() if key not in switches}
+    wrong = Variant(**{key: value for key, value in what.items() if key in switches})
+    return World(name, copies, enqueues, permanent=True, variant=wrong, **more)
+
+
+BAD = (
+    (_bad("swallowed as a duplicate", compares=False), KEPT),
+    (_bad("its letter is the first one's", files_apart=False), UNTOUCHED),
+    (_bad("its replay runs as the first one", failures=1, replays=2, replays_apart=False), UNTOUCHED),
+    (_bad("counted as the first one", duplicates=1, crashes=1, count_compares=False), UNTOUCHED),
+    (_bad("in the place of an evicted row", (0, 1), (0,), duplicates=1, fresh_behind_evicted=False), UNTOUCHED),
+    (_bad("a late copy removes any row", (0, 1), (0,), failures=1, removes_its_own=False), KEPT),
+    (_bad("a replay removes what is in its way", failures=1, replays=1, replay_files=False), KEPT),
+)
