@@ -4,9 +4,9 @@ from sqlalchemy.exc import DBAPIError
 
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Deferred, Stale
-from harness.process.conflict import content_of
 from harness.process.copy import Copy
 from harness.process.spec import Limits
+from harness.store.contents import is_other
 from harness.store.database import Database, DatabaseAway, sqlstate
 from harness.store.store import Store
 
@@ -27,7 +27,7 @@ def stand_aside(database: Database, store: Store, copy: Copy, limits: Limits) ->
             if not store.inbox.put_back(session, copy.key, copy.generation, delay=limits.busy_delay):
                 return Stale()
         elif (known := store.inbox.find(session, copy.key)) is not None:
-            if None not in (mine := copy.arrival.digest, theirs := content_of(known)) and mine != theirs:
+            if is_other(known, copy.arrival):
                 raise DatabaseAway("the inbox has another content under this id: the fence is to decide first")
         else:
             store.fence.bound_waits(session, limits.fence_wait_ms)

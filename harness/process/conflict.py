@@ -1,27 +1,26 @@
-"""One id, two contents: the second is no duplicate of the first. It becomes a dead letter under an id of its own.
+"""A copy whose content is not that of its id's job: no duplicate, but a dead letter under an id of its own.
 
-The first job is not touched: fence, inbox row and letter of the id stay its own. The letter's id is the job's, `#` and
-the beginning of the other content's digest, so that the same conflict again is a duplicate of it.
+What stands in the database for it is told in `harness.store.contents`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from harness.core.alike import conflict_id, digest_of_json, same_content
+from harness.core.alike import same_content
 from harness.core.errors import HarnessError
-from harness.core.failure import Failure, Kind
 from harness.core.outcome import Dead, Stale
 from harness.core.reason import Reason
 from harness.core.signature import Signature
 from harness.core.view import jsonable
 from harness.process.copy import Copy
 from harness.process.spec import Limits
+from harness.store.contents import conflict_failure as conflict_failure
+from harness.store.contents import content_of, file, is_other, take_out
+from harness.store.contents import now as now
 from harness.store.database import Database
-from harness.store.inbox import Arrival, InboxRow
 from harness.store.processed_jobs import FenceRow, FenceState, Key
 from harness.store.store import Store
 
@@ -39,7 +38,7 @@ class Conflicting(HarnessError):
 
 def check(session: Session, store: Store, copy: Copy, fence: FenceRow) -> None:
     """Raise Conflicting where the copy's content is known not to be that of the fence's job."""
-    mine = copy.arrival.digest or digest_of_json(copy.arrival.message)
+    mine = content_of(copy.arrival)
     if mine is None:
         return
     known = fence.digest or _recorded(session, store, copy.key, fence.state)
@@ -49,16 +48,9 @@ def check(session: Session, store: Store, copy: Copy, fence: FenceRow) -> None:
 
 def _recorded(session: Session, store: Store, key: Key, state: FenceState) -> bytes | None:
     """The digest of a job whose fence has none, for it was written by who could not read the message."""
-    if state is FenceState.DEAD:
-        letter = store.letters.open_one(session, key)
-        return None if letter is None else letter.digest or digest_of_json(letter.message)
-    row = store.inbox.find(session, key)
-    return None if row is None else content_of(row)
-
-
-def content_of(row: InboxRow) -> bytes | None:
-    """The digest of a row's arguments, None where it can't be told."""
-    return row.digest or digest_of_json(row.message)
+    dead = state is FenceState.DEAD
+    known = store.letters.open_one(session, key) if dead else store.inbox.find(session, key)
+    return None if known is None else content_of(known)
 
 
 def as_known(copy: Copy, found: Conflicting, signature: Signature, args: Sequence[Any], kwargs: Any) -> Copy | None:
@@ -76,71 +68,19 @@ def record_conflict(
         store.fence.bound_waits(session, limits.fence_wait_ms)
         # The first job's fence is held meanwhile: its state, and so whose the row is, does not change.
         store.fence.look(session, copy.key, lock=True)
-        dead = file(session, store, copy.arrival, found, worker=copy.worker, payload=payload)
-        if copy.generation is not None:
-            store.inbox.claim(session, copy.key, copy.generation)
-    return dead
-
-
-def evict(session: Session, store: Store, arrival: Arrival) -> bool:
-    """Make room in the inbox for a job whose fence is held: a row with another content becomes a letter.
-
-    Nobody works on such a row, for it would hold the fence. True where there was one.
-    """
-    key = Key(arrival.job_id, arrival.consumer)
-    row = store.inbox.find(session, key)
-    mine = arrival.digest or digest_of_json(arrival.message)
-    if row is None or row.letter_id is not None or mine is None:
-        return False
-    other = content_of(row)
-    if other is None or other == mine:
-        return False
-    store.inbox.remove(session, key)
-    theirs = Arrival(
-        service=row.service,
-        consumer=row.consumer,
-        task=row.task,
-        job_id=row.job_id,
-        message=row.message,
-        digest=other,
-        ordering_key=row.ordering_key,
-        sequence=row.sequence,
-        xid=row.xid,
-        tenant=row.tenant,
-        priority=row.priority,
-        correlation_id=row.correlation_id,
-    )
-    file(session, store, theirs, Conflicting(mine, other))
-    return True
-
-
-def file(
-    session: Session,
-    store: Store,
-    arrival: Arrival,
-    found: Conflicting,
-    *,
-    worker: str = "",
-    payload: Any = None,
-) -> Dead | Stale:
-    """Write fence, letter and audit row of the other content. Stale where they are there: the same conflict again."""
-    own_id = conflict_id(arrival.job_id, found.named)
-    failure = conflict_failure(arrival.job_id, found.known, found.mine)
-    theirs = replace(arrival, digest=found.mine)
-    wanted = store.conflicts.write(theirs, own_id, failure, now(), actor=worker, payload=jsonable(payload))
-    letter_id = session.execute(wanted.sql, wanted.values).scalar()
-    return Stale(conflict=True) if letter_id is None else Dead(Reason.conflict, 0, failure, letter_id, own_id)
-
-
-def conflict_failure(job_id: str, known: bytes, mine: bytes) -> Failure:
-    """What the letter says of it."""
-    text = (
-        f"the id {job_id} stands for another content: sha256 {known.hex()[:16]}… of its arguments came first, these "
-        f"have {mine.hex()[:16]}…. The first job is not touched; this one has not run"
-    )
-    return Failure(Kind.conflict, "Conflict", text, fingerprint="conflict")
-
-
-def now() -> str:
-    """As the failures of a letter say when."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+        filed = file(
+            session,
+            store,
+            copy.arrival,
+            found.known,
+            found.mine,
+            named=found.named,
+            worker=copy.worker,
+            payload=jsonable(payload),
+        )
+        row = store.inbox.find(session, copy.key)
+        if row is not None and row.generation == copy.generation and not is_other(row, copy.arrival):
+            take_out(session, store, row, filed)
+    if filed.letter_id is None:
+        return Stale(conflict=True)  # the same conflict again
+    return Dead(Reason.conflict, 0, filed.failure, filed.letter_id, filed.own_id)

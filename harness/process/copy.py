@@ -51,9 +51,10 @@ class Copy:
         """May an earlier delivery of it have killed its worker? Then it is counted before it works."""
         return self.redelivered or self.dispatches > 1
 
-    def adopted(self) -> "Copy":
-        """The same delivery, now that its job has a row in the inbox and the delivery is counted."""
-        return replace(self, generation=self.generation or 0, redelivered=False, dispatches=1)
+    def adopted(self, generation: int = 0) -> "Copy":
+        """The same delivery, now that it is counted; a producer's is the copy of the inbox row of `generation`."""
+        mine = generation if self.generation is None else self.generation
+        return replace(self, generation=mine, redelivered=False, dispatches=1)
 
     def plain(self, consumer: str) -> "Copy":
         """The same delivery as a producer's, for its marks have proved false."""

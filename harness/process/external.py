@@ -25,6 +25,7 @@ from harness.process.spec import External, Limits
 from harness.process.unknown import Owner, error_of, lost, refused, tell_late
 from harness.process.verdict import NotOurs
 from harness.process.work import Failed, Handler, Keep, _close, _closed, _is_away, _job, _refuse_late, _still_open
+from harness.store.contents import evict
 from harness.store.database import Database, DatabaseAway, means_away
 from harness.store.guard import WorkSession
 from harness.store.inbox import InboxRow
@@ -111,7 +112,10 @@ class Outside:
         _refuse_late(session, copy, row, self.limits)
         # Without a say, for the fence is ours, a row may be there all the same: of a producer or of a copy that waited.
         if row is None and not inbox.add(session, copy.arrival, deliveries=1):
-            row = inbox.find(session, copy.key)
+            if evict(session, self.store, copy.arrival):
+                inbox.add(session, copy.arrival, deliveries=1)
+            else:
+                row = inbox.find(session, copy.key)
         left = self.claim.limit + self.external.margin
         inbox.mark_claimed(session, copy.key, self.claim.number, seconds_left=left)
         self._row = row

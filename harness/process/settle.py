@@ -8,6 +8,7 @@ from harness.process import conflict
 from harness.process.claim import number_of
 from harness.process.copy import Copy
 from harness.process.spec import Limits
+from harness.store.contents import is_other
 from harness.store.database import Database, seconds_until
 from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
@@ -50,16 +51,24 @@ def settle(session: Session, store: Store, copy: Copy, *, decided: bool = False)
     if fence is None or fence.state is not FenceState.DONE:
         if fence is not None and fence.state is FenceState.DEAD and copy.generation is not None:
             # A copy that found the fence busy put the row there before the job died: nobody else would ever remove it.
-            store.inbox.claim(session, copy.key, copy.generation)
+            _remove_row(session, store, copy, copy.generation)
         if fence is not None and fence.state is FenceState.CLAIMED:
             _refuse_abandoned(session, store, copy)
         return Stale(dead=fence is not None and fence.state is FenceState.DEAD)
     if not copy.goes_on:
-        # Of a copy that no row stands behind, a row with another content is none of its business: the relay sends that.
-        same = None if copy.relayed else copy.arrival.digest
-        store.inbox.remove(session, copy.key, digest=same)
+        _remove_row(session, store, copy)
     store.letters.resolve(session, copy.key)
     return Duplicate(fence.result)
+
+
+def _remove_row(session: Session, store: Store, copy: Copy, generation: int | None = None) -> None:
+    """Remove the job's row, or only that of `generation`. One with another content stays, and the relay sends it."""
+    if not copy.relayed and copy.arrival.digest is not None:
+        store.inbox.remove(session, copy.key, digest=copy.arrival.digest)
+        return
+    row = store.inbox.find(session, copy.key)
+    if row is not None and generation in (None, row.generation) and not is_other(row, copy.arrival):
+        store.inbox.claim(session, copy.key, row.generation)
 
 
 def _refuse_abandoned(session: Session, store: Store, copy: Copy) -> None:

@@ -12,10 +12,10 @@ from harness.core.policy import GiveUp, Policy, Retry, decide
 from harness.core.reason import Reason
 from harness.core.view import jsonable
 from harness.process import history
-from harness.process.conflict import evict
 from harness.process.copy import Copy, row_arrival
 from harness.process.settle import settle_alone
 from harness.process.spec import Limits
+from harness.store.contents import evict
 from harness.store.database import Database, seconds_until
 from harness.store.inbox import InboxRow
 from harness.store.processed_jobs import FenceState

@@ -8,6 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from harness.replay.errors import AlreadyReplayed, JobBusy, LetterClosed, NoSuchLetter
+from harness.store.contents import evict
 from harness.store.database import Database, sqlstate
 from harness.store.letter import Letter
 from harness.store.processed_jobs import FenceState, Key
@@ -47,8 +48,7 @@ def held(database: Database, store: Store, service: str, letter_id: int, wait_ms
                 state is FenceState.WAITING and store.inbox.find(session, key) is not None
             )
             if not again:
-                # What is there otherwise belongs to a copy that has no more say. The inbox is locked before the letter.
-                store.inbox.remove(session, key)
+                _clear(session, store, service, letter_id, key)  # the inbox is locked before the letter
             letter = store.letters.get(session, service, letter_id, lock=True)
             if letter is None:
                 raise NoSuchLetter(f"Letter {letter_id} has just been pruned.")
@@ -67,6 +67,13 @@ def held(database: Database, store: Store, service: str, letter_id: int, wait_ms
         raise JobBusy(
             f"The job of letter {letter_id} is at work: its rows were locked for {wait_ms / 1000:g} s. Try again later."
         ) from error
+
+
+def _clear(session: Session, store: Store, service: str, letter_id: int, key: Key) -> None:
+    """Remove a row that belongs to a copy without a say; one with another content becomes a letter of its own."""
+    letter = store.letters.get(session, service, letter_id)
+    if letter is None or not evict(session, store, letter.arrival):
+        store.inbox.remove(session, key)
 
 
 def _hold_fence(session: Session, store: Store, key: Key, wait_ms: int) -> FenceState:

@@ -54,14 +54,23 @@ class Conflicts:
         )
 
     def write(
-        self, arrival: Arrival, own_id: str, failure: Failure, at: str, *, actor: str = "", payload: Any = None
+        self,
+        arrival: Arrival,
+        own_id: str,
+        failure: Failure,
+        at: str,
+        *,
+        digest: bytes | None = None,
+        actor: str = "",
+        payload: Any = None,
     ) -> Statement:
         """Write the letter of `arrival` under `own_id`; its `letter_id` comes back, no row where it is there already.
 
-        `payload`: a view for people, of JSON's own types. `at`: when, ISO 8601.
+        `digest`: of its content, where the arrival does not say it. `payload`: a view for people, of JSON's own types.
+        `at`: when, ISO 8601.
         """
-        message = arrival.message
-        assert arrival.digest is not None, "without a digest nothing conflicts"
+        message, content = arrival.message, digest or arrival.digest
+        assert content is not None, "without a digest nothing conflicts"
         row = {
             "service": arrival.service,
             "consumer": arrival.consumer,
@@ -78,7 +87,7 @@ class Conflicts:
             "tenant": arrival.tenant,
             "priority": arrival.priority,
             "correlation_id": arrival.correlation_id,
-            "digest": base64.b64encode(arrival.digest).decode("ascii"),
+            "digest": base64.b64encode(content).decode("ascii"),
             "payload": payload,
             "reason": str(Reason.conflict),
             "error_type": failure.error_type,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, delete, func, literal, select, update
+from sqlalchemy import BigInteger, ColumnElement, Row, Table, delete, func, literal, select, update
 from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
@@ -181,22 +181,29 @@ class DeadLetters:
         Where the job has an open letter there already, that one stands for it: this one is closed, and says so.
         """
         t, other = self.table, self.table.alias()
-        there = (
+        there: Any = (
             select(other.c.id)
             .where(other.c.consumer == consumer, other.c.job_id == t.c.job_id, other.c.resolved_at.is_(None))
             .scalar_subquery()
         )
         mine = update(t).where(t.c.id == letter_id, t.c.resolved_at.is_(None))
         session.execute(mine.where(there.is_(None)).values(consumer=consumer))
-        superseded = func.jsonb_build_object("event", "superseded", "at", func.now(), "by", there)
-        session.execute(
-            mine.where(t.c.consumer != consumer).values(
-                status="replayed",
-                resolved_at=func.now(),
-                updated_at=func.now(),
-                lineage=t.c.lineage.op("||")(superseded),
-            )
-        )
+        session.execute(mine.where(t.c.consumer != consumer).values(self._superseded(there)))
+
+    def supersede(self, session: Session, letter_id: int, by: int | None) -> None:
+        """Close an open letter, for another one, `by`, stands for its job now; None where that was there before."""
+        t = self.table
+        mine = update(t).where(t.c.id == letter_id, t.c.resolved_at.is_(None))
+        session.execute(mine.values(self._superseded(literal(by, BigInteger))))
+
+    def _superseded(self, by: Any) -> dict[str, Any]:
+        event = func.jsonb_build_object("event", "superseded", "at", func.now(), "by", by)
+        return {
+            "status": "replayed",
+            "resolved_at": func.now(),
+            "updated_at": func.now(),
+            "lineage": self.table.c.lineage.op("||")(event),
+        }
 
     def discard(self, session: Session, letter_id: int, *, actor: str, reason: str) -> None:
         """Close a held letter for good; the database refuses an empty reason."""

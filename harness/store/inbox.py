@@ -284,7 +284,7 @@ class Inbox:
             .values(
                 generation=claim,
                 available_at=func.clock_timestamp() + seconds(seconds_left),
-                leased_until=None,
+                leased_until=func.clock_timestamp() + seconds(seconds_left),  # at work: in flight, its key not free
                 dispatches=0,
                 relay_error=None,
             )

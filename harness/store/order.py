@@ -7,7 +7,8 @@ place: those that were enqueued or received with an `ordering_key`.
 
 A row has its turn when no older row of its key is in the inbox, whatever it waits for, no open letter with an older
 place blocks the key, and the key is free. Who works on a job of a key holds the key's advisory lock, so that two of
-them never overlap, wherever a replay comes from.
+them never overlap, wherever a replay comes from. A job with external effects lets that lock go with its claim: from
+then on the claimed row, which is leased until the claim's end, says that the key is not free.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class Turn(StrEnum):
     behind = "behind"
     """An older job of the key is in the inbox, or blocks it."""
     taken = "taken"
-    """Another job of the key is at work now."""
+    """Another job of the key is at work now, in its transaction or under a claim."""
     gone = "gone"
     """The row is not this copy's any more."""
 
@@ -59,8 +60,8 @@ class Place:
 class Order:
     """The SQL of order; `order_places` came with revision 0004, and on older tables no letter blocks anything."""
 
-    def __init__(self, inbox: Table, letters: Table, places: Table) -> None:
-        self.inbox, self.letters, self.places = inbox, letters, places
+    def __init__(self, inbox: Table, letters: Table, places: Table, fences: Table) -> None:
+        self.inbox, self.letters, self.places, self.fences = inbox, letters, places, fences
         mine = "consumer = %(consumer)s AND job_id = %(job_id)s AND generation = %(generation)s"
         # Two statements in one round trip: the second looks when the lock is held, and so sees what was committed
         # under it before.
@@ -68,7 +69,7 @@ class Order:
             blocks: (
                 f"SELECT set_config('harness.turn', pg_try_advisory_xact_lock({self.lock('i')})::text, true) "
                 f"FROM {inbox.fullname} i WHERE {mine}; "
-                f"SELECT current_setting('harness.turn'), {self.is_first('i', blocks)} "
+                f"SELECT current_setting('harness.turn'), {self.is_first('i', blocks)}, {self.is_claimed('i')} "
                 f"FROM {inbox.fullname} i WHERE {mine}"
             )
             for blocks in (False, True)
@@ -109,12 +110,23 @@ class Order:
         return sql
 
     def is_free(self, row: str) -> str:
-        """SQL: no other row of the key is with the broker or at work, as one may be that a replay goes before."""
+        """SQL: no other row of the key is with the broker, at work or claimed; a replay may find one."""
+        return f"NOT EXISTS (SELECT 1 FROM {self._in_flight(row)} AND other.leased_until > now())"
+
+    def is_claimed(self, row: str) -> str:
+        """SQL: the handler of another job of the key is at work under a claim whose time is not over."""
         return (
-            f"NOT EXISTS (SELECT 1 FROM {self.inbox.fullname} other WHERE other.service = {row}.service "
+            f"EXISTS (SELECT 1 FROM {self._in_flight(row)} AND other.available_at > now() AND EXISTS (SELECT 1 "
+            f"FROM {self.fences.fullname} fence WHERE fence.job_id = other.job_id "
+            f"AND fence.consumer = other.consumer AND fence.state = 'claimed'))"
+        )
+
+    def _in_flight(self, row: str) -> str:
+        """SQL behind FROM: the rows of the key, but for this one, that are leased: few, in an index of their own."""
+        return (
+            f"{self.inbox.fullname} other WHERE other.service = {row}.service "
             f"AND other.ordering_key = {row}.ordering_key AND other.sequence IS NOT NULL "
-            f"AND other.leased_until IS NOT NULL AND other.relay_error IS NULL AND other.leased_until > now() "
-            f"AND other.id <> {row}.id)"
+            f"AND other.leased_until IS NOT NULL AND other.relay_error IS NULL AND other.id <> {row}.id"
         )
 
     def has_places(self, session: Session) -> bool:
@@ -132,8 +144,10 @@ class Order:
         found = first_row(session.connection(), sql, parameters)
         if found is None:
             return Turn.gone
-        locked, is_first = found
-        return Turn.taken if locked != "true" else Turn.ours if is_first else Turn.behind
+        locked, is_first, claimed = found
+        if locked != "true" or claimed:
+            return Turn.taken
+        return Turn.ours if is_first else Turn.behind
 
     def keep_place(self, session: Session, letter_id: int, place: Place, *, blocks: bool) -> None:
         """Remember the place of a dead job for its replay; with `blocks` its key waits until the letter is closed."""

@@ -21,7 +21,7 @@ class Store:
         self.schema = schema
         tables = tables_of(schema)
         self.fence = Fence(tables.processed_jobs)
-        self.order = Order(tables.inbox, tables.dead_letters, tables.order_places)
+        self.order = Order(tables.inbox, tables.dead_letters, tables.order_places, tables.processed_jobs)
         self.wake = Wake(self.order, schema)
         self.inbox = Inbox(tables.inbox, tables.processed_jobs, self.order)
         self.letters = DeadLetters(tables.dead_letters)

@@ -96,6 +96,23 @@ def fails_outside(session: Session, job: Job, url: str, how: str, good: int = 2)
         return
 
 
+@harness.job(name="second_thought", policy=quick)
+def second_thought(session: Session, job: Job, url: str = "") -> None:
+    """It wants a person's word first."""
+    if job.replay_of is None:
+        raise Permanent("not before somebody has looked")
+    effect(session, job)
+
+
+@harness.job(name="second_call", policy=quick, effects="external", time_limit=30, claim_margin=3)
+def second_call(session: Session, job: Job, url: str) -> None:
+    """The same, and its effect is outside."""
+    if job.replay_of is None:
+        raise Permanent("not before somebody has looked")
+    call(url, job)
+    effect(session, job)
+
+
 impatient = Policy(not_ready_wait=tenacity.wait_fixed(0.3), not_ready_deadline=4)
 
 

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +12,9 @@ import pytest
 from celery import Celery
 
 from harness.testing import failpoints
+from tests.external.operator import operate
 from tests.external.service import Service
-from tests.worker.running import ROOT, State, Worker, until
+from tests.worker.running import State, Worker, until
 
 Calls = Callable[[str, str], int]
 #: (point, fault, task) → how it ends: fence, effects in the ledger, calls of the other side.
@@ -150,16 +149,3 @@ def child_ports(state: State, backend: int) -> set[int]:
 def client_ports(pid: int) -> set[int]:
     """The local ports of a process's connections."""
     return {one.laddr.port for one in psutil.Process(pid).net_connections()}
-
-
-def operate(worker: Worker, *command: str) -> None:
-    """A person's command."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", worker.app, "harness", "dead-letters", *command],
-        cwd=ROOT,
-        env=worker.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr

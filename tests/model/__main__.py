@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from . import order
+from . import contents, order, outside
 from .search import search
 from .worlds import BAD, DEEP, DESIGN
 
@@ -30,6 +30,13 @@ def main() -> int:
         broken, states, way = order.search(world)
         print(f"\nknown bad: order: {world.name}: {states} states: BROKEN: {broken}\n  " + "\n  ".join(way), flush=True)
         wrong += broken != promise
+    for name, model in (("outside", outside), ("contents", contents)):
+        for small, promise in (*((one, "") for one in model.DESIGN), *model.BAD):
+            broken, states, way = model.search(small)
+            said = f"BROKEN: {broken}" if broken else "holds"
+            print(f"{'known bad: ' if promise else ''}{name}: {small.name}: {states} states: {said}", flush=True)
+            print("".join(f"  {step}\n" for step in way), end="")
+            wrong += broken != promise
     return 1 if wrong else 0
 
 

@@ -2,6 +2,9 @@
 
 The number of a job is its transaction's: they begin in this order and commit in any. What a copy does behind its own
 fence is the first model's; here it is enough that one copy of a job works at a time, and under its generation.
+
+A job with external effects has let its transaction go, and the key's lock with it, while its handler is at work: from
+its claim on only the row says so.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ class Row(NamedTuple):
     due: bool = True
     leased: bool = False
     stands_back: bool = False
+    claimed: str = ""  # "", held, over: its time is, and nobody has completed it
 
 
 class Job(NamedTuple):
@@ -44,7 +48,8 @@ class State(NamedTuple):
 
     jobs: tuple[Job, ...]
     queue: tuple[tuple[int, int], ...] = ()  # (job, generation)
-    at_work: tuple[tuple[int, int], ...] = ()
+    at_work: tuple[tuple[int, int], ...] = ()  # in a transaction that holds the key's lock
+    calling: tuple[tuple[int, int], ...] = ()  # claimed, and in no transaction
     passing: int = 0  # commits after which nobody has passed the turn on yet
     expiries: int = 0
     duplicates: int = 0
@@ -67,6 +72,8 @@ class Variant:
     replay_keeps_place: bool = True
     letter_blocks: bool = True
     mends: bool = True
+    claim_is_a_lease: bool = True  # for the relay the key of a claimed row is not free
+    asks_for_claims: bool = True  # a copy looks, when it begins, whether another row of its key is claimed
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,7 @@ class World:
     name: str
     jobs: int = 3
     blocks: bool = False
+    external: tuple[int, ...] = ()  # the jobs whose effects are outside of the database
     expiries: int = 0
     duplicates: int = 0
     crashes: int = 0
@@ -146,6 +154,11 @@ def steps(s: State, world: World) -> Iterator[Step]:
         if s.duplicates:
             yield f"{message} twice", s._replace(queue=_with(s.queue, message), duplicates=s.duplicates - 1), True
     for message in s.at_work:
+        if message[0] in world.external:
+            yield from _claims(s, message, world)
+        else:
+            yield from _ends(s, message, world)
+    for message in s.calling:
         yield from _ends(s, message, world)
     if s.passing:
         yield "pass the turn on", _unpark(s)._replace(passing=s.passing - 1), False
@@ -172,7 +185,11 @@ def _relay(s: State, number: int, world: World) -> Iterator[Step]:
     row = s.jobs[number].row
     if row is None:
         return
-    if not row.due:
+    if row.claimed == "held":
+        if not any(other == number for other, _ in s.calling):  # its process is killed before that
+            after = row._replace(claimed="over", leased=False)
+            yield f"the claim of {number} is over", change(s, number, row=after), False
+    elif not row.due:
         yield f"{number} is due", change(s, number, row=row._replace(due=True)), False
     elif row.leased:
         if s.expiries:
@@ -209,9 +226,15 @@ def _begin(s: State, message: tuple[int, int], world: World) -> State:
     job = s.jobs[number]
     if job.row is None or job.row.generation != generation:
         return s
-    if any(other == number for other, _ in s.at_work):
-        return s  # it finds the fence busy, and the row stays with the one at work
+    if any(other == number for other, _ in (*s.at_work, *s.calling)):
+        return s  # it finds the fence busy or claimed, and the row stays with the one at work
+    if job.row.claimed:
+        return _unknown(s, number)
     taken = world.variant.locks_key and bool(s.at_work)
+    if world.variant.asks_for_claims:
+        taken = taken or any(
+            n != number and x.row is not None and x.row.claimed == "held" for n, x in enumerate(s.jobs)
+        )
     if taken or (world.variant.asks_again and not is_first(s, number, world)):
         return change(s, number, row=job.row._replace(leased=False))._replace(passing=min(s.passing + 1, 2))
     broken = s.broken
@@ -220,26 +243,52 @@ def _begin(s: State, message: tuple[int, int], world: World) -> State:
         broken = broken or ORDER
     if world.blocks and any(other.letter in ("pending", "replayed") for other in before):
         broken = broken or BLOCKED
-    if s.at_work:
+    if s.at_work or s.calling:
         broken = broken or APART
     return change(s, number, begun=True)._replace(at_work=_with(s.at_work, message), broken=broken)
+
+
+def _unknown(s: State, number: int) -> State:
+    """A claim that nobody has completed becomes a letter."""
+    return change(s, number, row=None, letter="pending")._replace(passing=min(s.passing + 1, 2))
+
+
+def _claims(s: State, message: tuple[int, int], world: World) -> Iterator[Step]:
+    """The transaction of the claim commits, or its worker dies before that."""
+    number, generation = message
+    claim = generation + 100
+    row = row_of(s, number)._replace(generation=claim, claimed="held", leased=world.variant.claim_is_a_lease)
+    idle = s._replace(at_work=_without(s.at_work, message))
+    calling = _with(s.calling, (number, claim))
+    yield f"{number} is claimed", change(idle, number, row=row)._replace(calling=calling), False
+    if s.crashes:
+        again = idle._replace(queue=_with(s.queue, message), crashes=s.crashes - 1)
+        yield f"the worker of {number} is killed before it claims", again, True
 
 
 def _ends(s: State, message: tuple[int, int], world: World) -> Iterator[Step]:
     number, generation = message
     job = s.jobs[number]
-    idle = s._replace(at_work=_without(s.at_work, message))
+    claimed = message in s.calling
+    if claimed:
+        idle = s._replace(calling=_without(s.calling, message))
+    else:
+        idle = s._replace(at_work=_without(s.at_work, message))
     passed = idle._replace(passing=min(s.passing + 1, 2))
     row = row_of(s, number)
     closed = "closed" if job.letter else ""
     done = change(passed, number, row=None, letter=closed, effects=job.effects + 1)
     yield f"{number} succeeds", done, False
     if s.failures:
-        later = row._replace(generation=generation + 10, due=False, leased=False, stands_back=False)
+        fresh = generation % 100 + 10
+        later = row._replace(generation=fresh, due=False, leased=False, stands_back=False, claimed="")
         yield f"{number} fails", change(passed, number, row=later)._replace(failures=s.failures - 1), True
     if s.deaths:
         yield f"{number} dies", change(passed, number, row=None, letter="pending")._replace(deaths=s.deaths - 1), True
-    if s.crashes:
+    if s.crashes and claimed:  # the broker's copy of it is stale: the row has the job
+        yield f"the worker of {number} is killed", idle._replace(crashes=s.crashes - 1), True
+        yield f"the child of {number} is killed", _unknown(idle, number)._replace(crashes=s.crashes - 1), True
+    elif s.crashes:
         again = idle._replace(queue=_with(s.queue, message), crashes=s.crashes - 1)
         yield f"the worker of {number} is killed", again, True
 
@@ -268,7 +317,7 @@ def _without(items: tuple[tuple[int, int], ...], one: tuple[int, int]) -> tuple[
 def ended(s: State) -> bool:
     """Nothing waits, and no key is blocked."""
     return all(job.transaction in ("committed", "rolled back") and job.row is None for job in s.jobs) and not (
-        s.queue or s.at_work
+        s.queue or s.at_work or s.calling
     )
 
 
@@ -324,6 +373,11 @@ DESIGN = (
         expiries=1,
         failures=1,
     ),
+    World("two external jobs, one fails, a worker dies", external=(0, 1), jobs=2, failures=1, crashes=2, duplicates=1),
+    World("external behind a replay, a lease ends", external=(1,), deaths=1, replays=1, expiries=1),
+    World("external behind an external replay", external=(0, 1), jobs=2, deaths=1, replays=1, failures=1, expiries=1),
+    World("external, killed behind a replay", external=(1,), jobs=2, deaths=1, replays=1, crashes=1, expiries=1),
+    World("external, killed, blocks, replayed", external=(0, 1), blocks=True, crashes=1, replays=1, expiries=1),
 )
 BAD = (
     (World("sent above the watermark", jobs=2, variant=Variant(watermark=False)), COMMITS),
@@ -346,6 +400,29 @@ BAD = (
     (
         World("a letter does not block", jobs=2, blocks=True, deaths=1, variant=Variant(letter_blocks=False)),
         BLOCKED,
+    ),
+    (
+        World(
+            "neither relay nor copy looks for a claim",
+            jobs=2,
+            external=(1,),
+            deaths=1,
+            replays=1,
+            variant=Variant(claim_is_a_lease=False, asks_for_claims=False),
+        ),
+        APART,
+    ),
+    (
+        World(
+            "the relay alone looks for a claim",
+            jobs=2,
+            external=(1,),
+            deaths=1,
+            replays=1,
+            expiries=1,
+            variant=Variant(asks_for_claims=False),
+        ),
+        APART,
     ),
     (World("nobody mends a lost turn", jobs=2, crashes=1, variant=Variant(mends=False)), ENDS),
 )

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.model import breadth
+
 BROKER = 0  # the generation of a producer's copy; others are numbers from 1 on
 
 CALLS = "one call for each word: the first, a failure that the handler told, a person's replay"
@@ -227,29 +229,7 @@ def violations(s: State) -> list[str]:
 
 def search(world: World, look_for: tuple[str, ...] = PROMISES) -> tuple[str, int, list[str]]:
     """Breadth first: the first promise that is broken or '', how many states there are, the way there."""
-    start = world.start()
-    came: dict[State, tuple[State | None, str]] = {start: (None, "start")}
-    todo = [start]
-    for s in todo:
-        for promise in violations(s):
-            if promise in look_for:
-                return promise, len(todo), _way(came, s)
-        for label, after in steps(s, world):
-            if after not in came:
-                came[after] = (s, label)
-                todo.append(after)
-                assert len(todo) < 200_000, f"{world.name}: the bounds are too wide"
-    return "", len(todo), []
-
-
-def _way(came: dict[State, tuple[State | None, str]], s: State) -> list[str]:
-    way: list[str] = []
-    at: State | None = s
-    while at is not None:
-        before, label = came[at]
-        way.append(f"{label}: {at}")
-        at = before
-    return way[::-1]
+    return breadth.search(world.start(), lambda s: steps(s, world), violations, look_for, limit=200_000)
 
 
 DESIGN = (

@@ -17,7 +17,9 @@ from harness.core.policy import Policy
 from harness.core.reason import Reason
 from harness.core.signature import Signature
 from harness.process import Copy, JobSpec, Limits, deliver, record
-from harness.replay import replay
+from harness.process.count import count
+from harness.process.spec import External
+from harness.replay import discard, replay
 from harness.store import Database, FenceState, Key, Letter, Store
 from harness.store.inbox import Arrival
 from harness.store.letter import Filter
@@ -206,3 +208,98 @@ def test_a_replay_runs_under_its_own_id(place: Place) -> None:
     assert place.ran == [("j1", 1), (own_id(2), 2)]
     assert all(letter.resolved_at for letter in place.letters())
     assert place.run(copy(2), 2) == Stale(conflict=True)  # it has been done, as what it is
+
+
+# -- rows that come in between ---------------------------------------------------------------------------------------
+
+
+def test_a_counted_copy_is_not_taken_for_the_one_that_waits(place: Place) -> None:
+    """The first was counted, and its worker died; then the other content is redelivered."""
+    assert not isinstance(count(place.db, place.store, copy(1, redelivered=True), LIMITS), Duplicate | Stale)
+    is_conflict(place, place.run(copy(2, redelivered=True), 2), 2)
+    crashed = Failure(Kind.crashed, "WorkerLost", "died")
+    is_conflict(place, record(place.db, place.store, copy(3, redelivered=True), crashed, POLICY, LIMITS), 3)
+    assert place.row() is not None
+    assert isinstance(place.run(place.relayed(copy(1)), 1), Completed)
+    assert place.ran == [("j1", 1)]
+
+
+def test_a_late_copy_of_an_evicted_row_does_not_take_its_successor(place: Place) -> None:
+    place.enqueue(copy(2))
+    late = place.relayed(copy(2))
+    counted = count(place.db, place.store, copy(1, redelivered=True), LIMITS)
+    assert isinstance(counted, tuple)
+    assert place.run(late, 2) == Stale(conflict=True)
+    assert isinstance(place.run(counted[0], 1), Completed)
+    assert (place.ran, place.row()) == ([("j1", 1)], None)
+
+
+@pytest.mark.parametrize("fails", [None, Permanent("no")])
+@pytest.mark.parametrize("other", [1, 3])
+def test_a_late_copy_leaves_a_row_with_another_content(place: Place, fails: Exception | None, other: int) -> None:
+    """It was put there without a look at the fence, by a copy that had waited too long."""
+    place.run(copy(1), 1, fails)
+    place.enqueue(copy(2))
+    late = place.run(copy(other, generation=0, dispatches=1), other)
+    assert isinstance(late, (Dead if other == 3 else Stale if fails else Duplicate))
+    assert (message := place.row()) is not None
+    assert message.body == body(2)
+    is_conflict(place, place.run(place.relayed(copy(2)), 2), 2)
+    assert place.row() is None
+
+
+@pytest.mark.parametrize("does", ["replay", "discard"])
+def test_what_is_in_the_way_of_a_replay_becomes_a_letter(place: Place, does: str) -> None:
+    dead = place.run(copy(1), 1, Permanent("no"))
+    assert isinstance(dead, Dead)
+    place.enqueue(copy(2))
+    if does == "replay":
+        replay(place.db, place.store, "s", dead.letter_id, "op", Events())
+    else:
+        discard(place.db, place.store, "s", dead.letter_id, "op", Events(), "no need")
+    [filed] = [letter for letter in place.letters() if letter.reason is Reason.conflict]
+    assert (filed.job_id, filed.message.body, filed.status) == (own_id(2), body(2), "pending_review")
+    if does == "replay":
+        assert isinstance(place.run(place.relayed(copy(1)), 1), Completed)
+    assert place.row() is None
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_what_is_in_the_way_of_a_job_that_moves_becomes_a_letter(place: Place, replayed: bool) -> None:
+    """A job comes under its task's name, where another content of its id is already under the job's own."""
+    moving = copy(1)
+    moving = replace(moving, arrival=replace(moving.arrival, consumer="s/t"))
+    unknown = Failure(Kind.unknown_task, "LookupError", "no such task")
+    assert isinstance(record(place.db, place.store, moving, unknown, POLICY, LIMITS), Deferred)
+    if replayed:
+        with place.db.begin() as session:
+            row = place.store.inbox.find(session, moving.key)
+            assert row is not None
+        dead = record(place.db, place.store, replace(moving, generation=row.generation), unknown, POLICY, LIMITS)
+        assert isinstance(dead, Dead)
+        replay(place.db, place.store, "s", dead.letter_id, "op", Events())
+    assert isinstance(place.run(copy(2), 2, ValueError("once more")), Deferred)
+    place.run(place.relayed(moving), 1)
+    filed = [letter for letter in place.letters() if letter.reason is Reason.conflict]
+    assert [(letter.job_id, letter.message.body) for letter in filed] == [(own_id(1), body(1))]
+    assert isinstance(place.run(place.relayed(copy(2)), 2), Completed)
+    assert place.row() is None
+    others = [letter for letter in place.letters() if letter.reason is not Reason.conflict]
+    assert [letter.lineage[-1]["event"] for letter in others] == (["superseded"] if replayed else [])
+    assert all(letter.resolved_at for letter in others)
+
+
+def test_a_row_in_the_way_of_a_claim(place: Place) -> None:
+    """A job with external effects has its message kept by the inbox: its own."""
+    place.enqueue(copy(2))
+    external = replace(SPEC, external=External(limit=20.0))
+    seen = []
+
+    def call(args: Any, kwargs: Any, session: Any, job: Any) -> None:
+        seen.append(place.row())
+
+    assert isinstance(deliver(place.db, place.store, copy(1), external, (), {"a": 1}, call, LIMITS), Completed)
+    assert [message and message.body for message in seen] == [body(1)]
+    assert place.row() is None
+    [filed] = place.letters()
+    assert (filed.reason, filed.message.body) == (Reason.conflict, body(2))
