@@ -31,10 +31,13 @@ class Behind:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def send(self, signature: Any, place: str, args: tuple[Any, ...], do: Callable[[Any], Any]) -> Exception | None:
+    def send(
+        self, signature: Any, place: str, args: tuple[Any, ...], do: Callable[[Any], Any], **options: Any
+    ) -> Exception | None:
         """Have `do` send the step `signature`, whose ids follow from the job's and from its place ("link 0").
 
-        What can't be sent has a letter when this returns, and the error is returned. Raises Unpublished.
+        `args` and `options` are what `do` adds to it. What can't be sent has a letter when this returns, and the error
+        is returned. Raises Unpublished.
         """
         unsent = Unsent(self.harness, self.copy, self.seconds, place)
         key, named = self.copy.key, signature
@@ -50,7 +53,8 @@ class Behind:
                 hold(send, self.seconds, what)
             return self._given_up(sure.given_up)
         except HOPELESS as error:
-            unsent.of_signature(named if isinstance(named, dict) else {}, args, error)
+            made = named if isinstance(named, dict) else {}
+            unsent.of_signature({**made, "options": {**(made.get("options") or {}), **options}}, args, error)
             return self._given_up(error)
 
     def _given_up(self, error: Exception | None) -> Exception | None:

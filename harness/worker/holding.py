@@ -104,7 +104,7 @@ def hold(do: Callable[[], T], seconds: float, what: str) -> T:
         return retrying(lambda: plainly(do))
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
-        if _may_be_its_own(cause) or isinstance(cause, _REFUSED):
+        if _may_be_its_own(cause) or isinstance(unwrapped(cause), _REFUSED):
             raise CantBeSent(f"{what} can't be sent: {said(cause)}") from cause
         raise Unpublished(f"{what} could not be sent for {seconds:g} s ({type(cause).__name__})") from cause
     except SoftTimeLimitExceeded as error:
@@ -138,9 +138,14 @@ class _OwnFault(tenacity.stop.stop_base):
 
 def _may_be_its_own(error: BaseException | None) -> bool:
     """kombu wraps what its transport takes for a broken connection: a KeyError, for one, on a Redis-protocol broker."""
-    wrapped = error.__cause__ if isinstance(error, OperationalError) else None
-    unroutable = isinstance(error, ChannelError) and error.reply_code == NO_ROUTE
-    return unroutable or isinstance(error, GIVEN_UP) or isinstance(wrapped, (*GIVEN_UP, *HOPELESS))
+    wrapped = unwrapped(error)
+    unroutable = isinstance(wrapped, ChannelError) and wrapped.reply_code == NO_ROUTE
+    return unroutable or isinstance(wrapped, GIVEN_UP) or (wrapped is not error and isinstance(wrapped, HOPELESS))
+
+
+def unwrapped(error: BaseException | None) -> BaseException | None:
+    """What kombu has wrapped, for it takes it for a broken connection; else the error itself."""
+    return error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
 
 
 def said(error: BaseException | None) -> str:

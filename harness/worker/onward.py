@@ -65,7 +65,7 @@ def _send_steps(job: Behind, result: Any) -> Iterator[Exception | None]:
             if made.immutable or result is not kept.NotKept:
                 made.apply_async((result,), **common, **options)
 
-        return job.send(signature, place, (result,), do)
+        return job.send(signature, place, (result,), do, **options)
 
     for position, one in enumerate(request.callbacks or ()):
         yield step(one, f"link {position}")

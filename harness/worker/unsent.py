@@ -17,7 +17,7 @@ from harness.process.unsent import Step, bury, reason_of
 from harness.store import codec
 from harness.worker import announce
 from harness.worker.decode import arguments_of
-from harness.worker.holding import hold, said
+from harness.worker.holding import hold, said, unwrapped
 from harness.worker.wire import CORRELATION, NO_TASK, ORDERING_KEY, TENANT
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Unsent:
 
     def _failure(self, step: Step, error: Exception) -> Failure:
         """`broker` where the broker does not take it, `undecodable` where it could not be written."""
-        cause = error.__cause__ or error
+        cause = unwrapped(error.__cause__ or error) or error
         own = self.copy.arrival
         text = f"{self.place} of job {own.job_id} ({own.task}) can't be sent: {said(cause)}"
         whole = bool(step.message.body)
