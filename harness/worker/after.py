@@ -22,7 +22,9 @@ from harness.worker.behind import Behind
 from harness.worker.correlation import passing_on
 from harness.worker.failing import fail
 from harness.worker.holding import Unpublished
+from harness.worker.naming import name
 from harness.worker.onward import succeed
+from harness.worker.unsent import Unsent
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -72,6 +74,7 @@ class After:
             raise Unpublished(f"what comes after job {self.request.id} took too long") from late
         except Exception as wrong:
             log.error("what comes after job %s went wrong: %s", self.request.id, type(wrong).__name__)
+            self._bury_all(outcome, wrong)
         finally:
             self._leave_nothing()
         may_have_row = (
@@ -79,6 +82,17 @@ class After:
         )
         if self.copy.goes_on and may_have_row and isinstance(outcome, (Completed, Duplicate)):
             self._remove_row()
+
+    def _bury_all(self, outcome: Outcome, wrong: Exception) -> None:
+        """Nobody has foreseen this: the letter has all steps, though some may have been sent. Raises Unpublished."""
+        request = self.request
+        steps = {"callbacks": request.callbacks, "chain": request.chain, "chord": request.chord}
+        if not (any(steps.values()) and isinstance(outcome, (Completed, Duplicate))):
+            return
+        key = self.copy.key
+        all_of_it = {"subtask_type": "everything", "kwargs": steps}
+        named = name(all_of_it, key.consumer, key.job_id, "everything")
+        Unsent(self.harness, self.copy, self.job.seconds, "what comes after").of_signature(named, (), wrong)
 
     def _dead_before(self) -> None:
         """A copy of a dead job: whoever wrote its letter may have died before it told anybody."""

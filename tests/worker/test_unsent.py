@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, group
+from celery.app.task import Context
 from kombu import Connection, Exchange, Queue
 
 from harness import Harness
+from harness.core.message import Message
+from harness.core.outcome import Completed
 from harness.replay import NoMessage
 from harness.replay.replay import replay as replay_letter
+from harness.worker import after
+from harness.worker.wire import Wire, copy_of
 from tests.worker.canvas import Desk, new
 from tests.worker.running import State, Worker, until
 
@@ -233,3 +238,23 @@ def test_what_rabbitmq_does_not_take(
     until(lambda: [run for run in desk.runs("step") if run["got"] == 1], 60, "the last link, after all of them")
     assert not worker.has_logged("could not be sent"), "its message does not come again"
     desk.close()
+
+
+def test_what_nobody_has_foreseen_leaves_a_letter_too(
+    operator: Harness, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(after, "succeed", breaks)
+    lead = new()
+    message = Message(b"[]", "application/json", "utf-8", {"id": lead, "task": "step"}, {}, "jobs")
+    copy = copy_of(Wire(message, redelivered=False, worker="w"), "tests")
+    for _ in range(2):
+        step = {"task": "step", "args": [], "kwargs": {}, "options": {}}
+        after.After(operator, None, copy, Context(id=lead, callbacks=[step])).follow(Completed(1))
+    [letter] = state.letters()
+    assert letter.payload["kwargs"]["callbacks"][0]["task"] == "step"
+    assert (letter.reason, letter.payload["parent"]["job_id"]) == ("undecodable", lead)
+    after.After(operator, None, copy, Context(id=lead)).follow(Completed(1))
+    assert len(state.letters()) == 1, "nothing came after it"
