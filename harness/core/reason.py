@@ -33,4 +33,4 @@ class Reason(StrEnum):
     outcome_unknown = "outcome_unknown"
     """Whether the work took effect could not be found out."""
     broker = "broker"
-    """The broker itself dead-lettered the message."""
+    """The broker itself dead-lettered the message, or does not take this next step of a job."""

@@ -16,6 +16,7 @@ from harness.relay.wake import WakeUp
 from harness.store.database import Database, DatabaseAway
 from harness.store.dispatch import Caps, Cursor
 from harness.store.inbox import InboxRow
+from harness.store.outside import is_outside, let_go
 from harness.store.presence import RELAY
 from harness.store.store import Store
 
@@ -112,6 +113,7 @@ class Relay:
             chunk = rows[start : start + width]
             sent = self.publish(chunk)
             count += len(sent.confirmed)
+            self._let_go([row for row in chunk if row.id in sent.confirmed and is_outside(row)])
             for row in chunk:
                 if (refusal := sent.refused.get(row.id)) is not None:
                     log.warning("relay: %s", refusal)
@@ -126,6 +128,12 @@ class Relay:
             self.events.emit(Relayed(count, self.service))
         if sent.error is not None:
             raise sent.error
+
+    def _let_go(self, rows: list[InboxRow]) -> None:
+        """Of tasks that are no jobs of the service: they are sent once, for they would never remove their rows."""
+        if rows:
+            with self.database.begin() as session:
+                let_go(session, self.store, rows)
 
     def _stand_back(self, rows: list[InboxRow], error: Exception) -> None:
         """The fault may be a row's own. Which one's shows when the next ones go one at a time: that one waits."""

@@ -6,6 +6,7 @@ Refused
  ├ AlreadyReplayed  its job is in the inbox, on its way to a worker
  ├ JobBusy          a transaction has held the job's fence for too long
  ├ LetterChanged    it is not as the caller saw it
+ ├ NoMessage        of what it tells of no message could be made
  └ ReasonMissing    a discard without a reason
 """
 
@@ -34,6 +35,10 @@ class JobBusy(Refused):
 
 class LetterChanged(Refused):
     """It is not as the caller saw it: someone else was faster."""
+
+
+class NoMessage(Refused):
+    """It tells of a step of which no message could be made: there is nothing to send."""
 
 
 class ReasonMissing(Refused):

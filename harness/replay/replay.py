@@ -4,7 +4,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from harness.core.events import Events, Replayed
-from harness.replay.errors import LetterChanged
+from harness.replay.errors import LetterChanged, NoMessage
 from harness.replay.locked import Held, audit, held, pass_on, resolve
 from harness.store.database import Database
 from harness.store.processed_jobs import FenceState
@@ -45,6 +45,11 @@ def replay(
             resolve(store, it, actor, reason)
         elif seen is not None and (it.letter.replays, it.letter.status) != (seen, "pending_review"):
             raise LetterChanged(f"Letter {letter_id} has been replayed by somebody else.")
+        elif it.letter.has_no_message:
+            raise NoMessage(
+                f"Letter {letter_id} tells of a step of which no message could be made: there is nothing to replay. "
+                "Send the step by hand as a new task (its arguments are in the payload), and discard the letter."
+            )
         else:
             _give_back(store, it, actor, reason)
     pass_on(database, store, it.letter)

@@ -54,6 +54,11 @@ class Letter:
         return Key(self.job_id, self.consumer)
 
     @property
+    def has_no_message(self) -> bool:
+        """Is it of a next step of which no message could be made? It was never delivered, as every other job was."""
+        return not self.deliveries and not self.message.body
+
+    @property
     def arrival(self) -> Arrival:
         """The job as it goes into the inbox again."""
         return Arrival(

@@ -84,12 +84,14 @@ def _in_the_parent() -> None:
 
 
 def _behind_the_outcome() -> None:
-    after, chords = _module("worker.after"), _module("worker.chords")
+    after, behind, chords, failing, onward = (
+        _module(f"worker.{name}") for name in ("after", "behind", "chords", "failing", "onward")
+    )
     of_request = lambda one, *_: one.request.id  # noqa: E731 - three uses in as many lines
-    for module in (after, chords):
+    for module in (behind, chords, failing):
         # The last word says whose it is: the job, or for a chord's body its group.
         wrap(module, "hold", lambda _do, _seconds, what: what.split()[-1], "before_send", "after_send")
-    wrap(after.After, "_store", of_request, "before_store", "after_store")
+    wrap(onward, "store", of_request, "before_store", "after_store")
     wrap(after.After, "_remove_row", of_request, "before_row_removed", "after_row_removed")
     of_event: Callable[..., str] = lambda _database, _store, _events, event: event.job_id  # noqa: E731
     wrap(_module("worker.announce"), "tell", of_event, "before_alert", "after_alert")

@@ -3,9 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from harness.core import events
+from harness.core.failure import Failure
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
+from harness.core.reason import Reason
 from harness.observe.unalerted import tell
 from harness.process.copy import Copy
+from harness.store.inbox import Arrival
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -13,15 +16,7 @@ if TYPE_CHECKING:
 
 def outcome(harness: "Harness", copy: Copy, result: Outcome, seconds: float) -> None:
     """Emit the event of `result`; a subscriber that fails changes nothing."""
-    arrival = copy.arrival
-    who: dict[str, Any] = {
-        "service": arrival.service,
-        "consumer": arrival.consumer,
-        "job_id": arrival.job_id,
-        "task": arrival.task,
-        "correlation_id": arrival.correlation_id,
-    }
-    tell_of(harness, _event(result, who, seconds))
+    tell_of(harness, _event(result, _who(copy.arrival), seconds))
 
 
 def tell_of(harness: "Harness", event: events.JobEvent) -> None:
@@ -30,6 +25,16 @@ def tell_of(harness: "Harness", event: events.JobEvent) -> None:
         tell(harness.database, harness.store, harness.events, event)
     else:
         harness.events.emit(event)
+
+
+def _who(arrival: Arrival) -> dict[str, Any]:
+    return {
+        "service": arrival.service,
+        "consumer": arrival.consumer,
+        "job_id": arrival.job_id,
+        "task": arrival.task,
+        "correlation_id": arrival.correlation_id,
+    }
 
 
 def _event(result: Outcome, who: dict[str, Any], seconds: float) -> events.JobEvent:
@@ -53,3 +58,9 @@ def _event(result: Outcome, who: dict[str, Any], seconds: float) -> events.JobEv
                 fingerprint=failure.fingerprint,
                 traceback=failure.traceback,
             )
+
+
+def letter(harness: "Harness", arrival: Arrival, failure: Failure, reason: Reason, letter_id: int) -> None:
+    """Tell of the letter of a step that could not be sent."""
+    dead = Dead(reason, 0, failure, letter_id)
+    tell_of(harness, _event(dead, _who(arrival), 0.0))

@@ -13,8 +13,11 @@ from celery.backends.redis import RedisBackend
 from celery.canvas import maybe_signature
 from celery.states import SUCCESS
 
-from harness.worker.holding import Unpublished, hold
+from harness.worker.behind import Behind
+from harness.worker.holding import HOPELESS, Unpublished, hold
 from harness.worker.naming import name_errbacks
+from harness.worker.sure import surely
+from harness.worker.unsent import Unsent
 
 #: Seconds between two looks at a body that somebody else has begun to send.
 LOOK = 0.5
@@ -31,15 +34,16 @@ def name_bodies(request: Any) -> None:
             name_errbacks(body)
 
 
-def return_part(
-    backend: Any, request: Any, result: Any, seconds: float, again: bool, store: Callable[[], None]
-) -> None:
+def return_part(job: Behind, result: Any, again: bool, store: Callable[[], None]) -> None:
     """Store the result and count the part of a job that is done; `again` for a duplicate, whose part may be counted.
 
-    Sends the body if it was the last part. Raises Unpublished, and HOPELESS for a body that can't be sent.
+    Sends the body if it was the last part; a body that can't be sent has a letter. Raises Unpublished, and HOPELESS for
+    a part that can't be counted.
     """
+    backend, request, seconds = job.backend, job.request, job.seconds
     what = f"the result of {request.id} for its chord"
-    body = _held(backend, request, seconds)
+    name_bodies(request)
+    body = _held(job)
 
     def part() -> bool:
         """Count it; False where the body is in somebody else's hand."""
@@ -50,10 +54,12 @@ def return_part(
         return not (again and isinstance(backend, RedisBackend) and _claimed_by_another(backend, request.group))
 
     deadline = time.monotonic() + _claim_lives(backend, body) + seconds if again else 0.0
-    while not hold(part, seconds, what):
-        if time.monotonic() > deadline:
-            raise Unpublished(f"the body of chord {request.group} is being sent by somebody who does not end")
-        time.sleep(LOOK)
+    errbacks = Unsent(job.harness, job.copy, seconds, "an errback of the chord's body")
+    with surely(job.harness.app, seconds, what, errbacks.of_publish):
+        while not hold(part, seconds, what):
+            if time.monotonic() > deadline:
+                raise Unpublished(f"the body of chord {request.group} is being sent by somebody who does not end")
+            time.sleep(LOOK)
 
 
 def _counts_blindly(backend: Any) -> bool:
@@ -65,19 +71,28 @@ def _counts_blindly(backend: Any) -> bool:
     )
 
 
-def _held(backend: Any, request: Any, seconds: float) -> Any:
+def _held(job: Behind) -> Any:
     """The body as a signature that holds on until it is published; put into the request, where Celery looks for it."""
+    backend, request, seconds = job.backend, job.request, job.seconds
     body = request.chord = maybe_signature(request.chord, app=backend.app)
     send = body.apply_async
 
     def delay(*args: Any, **kwargs: Any) -> None:
+        what = f"the body of chord {request.group}"
+        unsent = Unsent(job.harness, job.copy, seconds, "the body of the chord")
         try:
-            hold(lambda: send(args, kwargs), seconds, f"the body of chord {request.group}")
+            with surely(job.harness.app, seconds, what, unsent.of_publish) as sure:
+                hold(lambda: send(args, kwargs), seconds, what)
+        except HOPELESS as error:
+            unsent.of_signature(dict(body), args, error)
+            raise
         except Unpublished:
             if isinstance(backend, RedisBackend):
                 # Without our claim Celery leaves the chord as it is, and the next delivery of this job sends the body.
                 backend.client.delete(_claim(backend, request.group))
             raise
+        if sure.given_up is not None:
+            raise sure.given_up  # Celery calls the body's errbacks
 
     body.delay = delay
     return body

@@ -8,12 +8,14 @@ from typing import TypeVar
 import tenacity
 from amqp.exceptions import (
     AMQPNotImplementedError,
+    ChannelError,
     ContentTooLarge,
     FrameError,
     FrameSyntaxError,
     InternalError,
     InvalidCommand,
     InvalidPath,
+    MessageNacked,
     NotAllowed,
     NotFound,
     PreconditionFailed,
@@ -65,10 +67,19 @@ GIVEN_UP = (
     NotAllowed,
     InternalError,
 )
+#: AMQP's word for a message that no queue takes, in the code of a ChannelError.
+NO_ROUTE = 312
+#: A queue that is full says this of each message until it has room: that may pass, so it is held for as long as any
+#: outage, but no message comes again for it.
+_REFUSED = (MessageNacked,)
 #: So often in a row, before the broker is looked at.
 GIVEN_UP_AFTER = 4
 #: What a Redis result backend says where a key that it needs holds something else: no later try finds it otherwise.
 _WRONG_TYPE = "WRONGTYPE"
+
+
+class CantBeSent(TypeError):
+    """A step that the broker has refused again and again, while it took what others sent."""
 
 
 class Unpublished(BaseException):
@@ -93,8 +104,8 @@ def hold(do: Callable[[], T], seconds: float, what: str) -> T:
         return retrying(lambda: plainly(do))
     except tenacity.RetryError as error:
         cause = error.last_attempt.exception()
-        if _may_be_its_own(cause):
-            raise TypeError(f"{what} can't be sent: {cause}") from cause
+        if _may_be_its_own(cause) or isinstance(unwrapped(cause), _REFUSED):
+            raise CantBeSent(f"{what} can't be sent: {said(cause)}") from cause
         raise Unpublished(f"{what} could not be sent for {seconds:g} s ({type(cause).__name__})") from cause
     except SoftTimeLimitExceeded as error:
         raise Unpublished(f"{what} could not be sent before the soft time limit") from error
@@ -127,8 +138,19 @@ class _OwnFault(tenacity.stop.stop_base):
 
 def _may_be_its_own(error: BaseException | None) -> bool:
     """kombu wraps what its transport takes for a broken connection: a KeyError, for one, on a Redis-protocol broker."""
-    wrapped = error.__cause__ if isinstance(error, OperationalError) else None
-    return isinstance(error, GIVEN_UP) or isinstance(wrapped, (*GIVEN_UP, *HOPELESS))
+    wrapped = unwrapped(error)
+    unroutable = isinstance(wrapped, ChannelError) and wrapped.reply_code == NO_ROUTE
+    return unroutable or isinstance(wrapped, GIVEN_UP) or (wrapped is not error and isinstance(wrapped, HOPELESS))
+
+
+def unwrapped(error: BaseException | None) -> BaseException | None:
+    """What kombu has wrapped, for it takes it for a broken connection; else the error itself."""
+    return error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
+
+
+def said(error: BaseException | None) -> str:
+    """What an error says of itself; its type where it says nothing."""
+    return f"{type(error).__name__}: {error}" if f"{error}" else type(error).__name__
 
 
 def broker_answers() -> bool:

@@ -248,4 +248,9 @@ if os.environ.get("FAILURES_SECOND_APP") and HARNESS:
     second = Celery("second", broker="memory://")
     Harness(second, database_url="postgresql://nobody@127.0.0.1:1/nothing")
 
+if wrong := os.environ.get("FAILURES_CLOCK"):
+    from tests.failures.clock import put_off_by
+
+    put_off_by(float(wrong))
+
 sys.setrecursionlimit(3000)

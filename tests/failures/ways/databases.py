@@ -95,6 +95,17 @@ def locked(place: Place) -> None:
     )
 
 
+def pairs(place: Place) -> None:
+    place.state.sql("CREATE TABLE IF NOT EXISTS pairs AS SELECT id, 0 AS n FROM generate_series(1, 2) id")
+    place.state.sql("GRANT ALL ON pairs TO PUBLIC")
+
+
+def _crossing(first: int, second: int) -> Send:
+    """Locks two rows one after the other."""
+    steps = f"UPDATE pairs SET n = n + 1 WHERE id = {first}; PERFORM pg_sleep(1); UPDATE pairs SET n = n + 1 WHERE id"
+    return Send("sql", {"statement": f"DO $$ BEGIN {steps} = {second}; END $$"}, 2)
+
+
 _SLOW = [Send("credit", {"pause": 1.0})]
 
 CASES = [
@@ -191,6 +202,14 @@ CASES = [
         "pg_terminate_backend on every connection, in the middle of the work",
         _SLOW,
         wrong=kick,
+    ),
+    Case(
+        "deadlock",
+        8,
+        "jobs lock the same two rows in opposite order",
+        [_crossing(1, 2), _crossing(2, 1)],
+        4,
+        before=pairs,
     ),
     Case(
         "serialization failure",

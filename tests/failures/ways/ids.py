@@ -40,7 +40,34 @@ def pruned(place: Place) -> None:
     place.send_raw(Send(), late, job_id)
 
 
+_TIMED = [
+    Send(),
+    Send("once", {"note": "{file}"}),
+    Send(options={"expires": 3600}),
+    Send(options={"countdown": 1}),
+    # As a header alone: on RabbitMQ a client of plain Celery has the broker drop what has expired.
+    Send(raw=Raw(body(), {"expires": "2020-01-01T00:00:00+00:00"})),
+]
+
 CASES = [
+    Case(
+        "worker's clock is ahead",
+        11,
+        "by 20 days: nothing has expired, nothing is too old, an eta has not come",
+        _TIMED,
+        4,
+        {"expired": 1},
+        environment={"FAILURES_CLOCK": str(20 * 86_400)},
+    ),
+    Case(
+        "worker's clock is behind",
+        11,
+        "by 20 days: what has expired has expired, an eta comes",
+        _TIMED,
+        4,
+        {"expired": 1},
+        environment={"FAILURES_CLOCK": str(-20 * 86_400)},
+    ),
     Case(
         "id of 10,000 characters", 11, "twice the same id", [Send(raw=Raw(body()), ids="{id}" + "x" * 10_000, copies=2)]
     ),

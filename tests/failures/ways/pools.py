@@ -117,6 +117,15 @@ CASES = [
         options=["--pool=custom"],
         environment={"CELERY_CUSTOM_WORKER_POOL": "tests.failures.ownpool:TaskPool"},
     ),
+    Case(
+        "processes that are spawned",
+        13,
+        "worker_pool_start_method = spawn: nothing is inherited from the parent",
+        _MIX,
+        7,
+        settings={"worker_pool_start_method": "spawn"},
+        seconds=90,
+    ),
     Case("celery worker -B", 13, "with beat inside of the worker", _MIX, 7, options=["-B", "-s", "{file}.schedule"]),
     Case(
         "celery multi", 13, "started by celery multi", _MIX, 7, starts=True, wrong=multi, after=end_multi, seconds=120

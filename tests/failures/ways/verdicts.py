@@ -8,6 +8,10 @@ def revoke(place: Place) -> None:
     place.sender.control.revoke(f"revoked-{place.side}", reply=True, timeout=5)
 
 
+def revoke_stamp(place: Place) -> None:
+    place.sender.control.revoke_by_stamped_headers({"batch": ["b1"]}, reply=True, timeout=5)
+
+
 def terminate(place: Place) -> None:
     place.at_work()
     place.sender.control.terminate(place.sent[0], reply=True, timeout=5)
@@ -23,6 +27,19 @@ CASES = [
         1,
         {"revoked": 1},
         before=revoke,
+        settings={"worker_send_task_events": False},
+    ),
+    Case(
+        "revoked by a stamp",
+        4,
+        "all of a batch is revoked, before it is sent; another batch is not",
+        [
+            Send(options={"stamped_headers": ["batch"], "batch": "b1"}),
+            Send(options={"stamped_headers": ["batch"], "batch": "b2"}),
+        ],
+        1,
+        {"revoked": 1},
+        before=revoke_stamp,
         settings={"worker_send_task_events": False},
     ),
     Case(
