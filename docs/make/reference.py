@@ -38,6 +38,7 @@ def pages() -> dict[str, str]:
         "reference/reasons.md": reasons(),
         "reference/events.md": log_lines(),
         "reference/failures.md": failures(),
+        "reference/relay.md": (ROOT / "benchmarks" / "RELAY.md").read_text(encoding="utf-8"),
         "reference/measured.md": (ROOT / "benchmarks" / "FAILURES.md").read_text(encoding="utf-8"),
     }
 

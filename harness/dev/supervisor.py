@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 from types import FrameType
-from urllib.parse import urlsplit
 
 from harness.dev import flower
+from harness.dev.configured import BROKER, DATABASE, RESULTS, configured, without_password
+from harness.dev.envfile import EnvFile
 from harness.dev.output import Program, say
 from harness.dev.postgres import Postgres
 from harness.dev.process import ServiceError
@@ -22,18 +22,12 @@ from harness.dev.service import Service
 from harness.dev.valkey import Valkey
 from harness.store.database import with_driver
 
-_DATABASE = "HARNESS_DATABASE_URL"
-_BROKER = "CELERY_BROKER_URL"
-_RESULTS = "CELERY_RESULT_BACKEND"
-_NAMES = (_DATABASE, _BROKER, _RESULTS)
-#: Whose variables a shell has: the folder of the run that wrote them.
-_FOLDER = "HARNESS_DEV_FOLDER"
 #: Seconds until a worker, or Flower, that is not ready yet is no longer waited for.
 _PATIENCE = 60.0
 
 
 def run(app_name: str, *, data: Path, pool_size: int = 2, flower: bool | None = None, embedded: bool = False) -> int:
-    """Run PostgreSQL, a broker, worker (with its relay), beat and Flower for an app until Ctrl-C or SIGTERM.
+    """Run PostgreSQL, a broker, worker (its relay and receiver with it), beat and Flower until Ctrl-C or SIGTERM.
 
     ``app_name``: as for ``celery -A``. ``data``: folder of the embedded servers. ``pool_size``: processes of
     the worker. ``flower``: None = if it is installed. A server that the environment or the app's configuration
@@ -55,6 +49,7 @@ class _Run:
         self._pool_size = pool_size
         self._flower = util.find_spec("flower") is not None if flower is None else flower
         self._env = dict(os.environ)
+        self._env_file = EnvFile(self._data)
         self._signals = 0
         self._services: list[Service] = []
         self._programs: list[Program] = []
@@ -91,54 +86,34 @@ class _Run:
         if self._signals:
             raise _Stopped
 
-    def _forget_own_variables(self) -> None:
-        """A shell that has read our env file names the servers of an earlier run, not ones of the user's own."""
-        if os.environ.get(_FOLDER) == str(self._data):
-            for name in (*_NAMES, _FOLDER):
-                os.environ.pop(name, None)
-                self._env.pop(name, None)
-
     def _start_servers(self) -> None:
-        self._forget_own_variables()
+        self._env_file.forget(self._env)
         _tell("data", f"{_short(self._data)}  (of the servers that start here, and of beat and Flower)")
-        database, broker, results = _configured(self._app_name)
-        if self._embedded:
-            database = broker = None
+        found = configured(self._app_name)
+        database, broker = (None, None) if self._embedded else (found.database, found.broker)
         if database is None:
             self._start_server(postgres := Postgres(self._data / "postgres"))
-            self._env[_DATABASE] = with_driver(postgres.url).render_as_string(hide_password=False)
+            self._env[DATABASE] = with_driver(postgres.url).render_as_string(hide_password=False)
         else:
-            _tell("postgres", f"the configured one, {_without_password(database)}")
+            _tell("postgres", f"the configured one, {without_password(database)}")
         if broker is None:
             self._start_server(valkey := Valkey(self._data / "valkey"))
-            self._env[_BROKER] = valkey.url
+            self._env[BROKER] = valkey.url
         else:
-            _tell("broker", f"the configured one, {_without_password(broker)}")
-        if results and self._embedded:
-            self._env[_RESULTS] = valkey.url.rpartition("/")[0] + "/1"
+            _tell("broker", f"the configured one, {without_password(broker)}")
+        if found.results and self._embedded:
+            self._env[RESULTS] = valkey.url.rpartition("/")[0] + "/1"
             _tell("results", "with the broker")
-        elif results:
-            _tell("results", f"the configured backend, {_without_password(results)}")
+        elif found.results:
+            _tell("results", f"the configured backend, {without_password(found.results)}")
         if self._services:
-            self._write_env_file()
+            self._env_file.write(self._env)
 
     def _start_server(self, service: Service) -> None:
         service.start()
         self._services.append(service)
         _tell(service.name, f"127.0.0.1:{service.port}  (log: {_short(service.log)})")
         self._check_stop()
-
-    @property
-    def _env_file(self) -> Path:
-        return self._data / "env"
-
-    def _write_env_file(self) -> None:
-        self._env_file.unlink(missing_ok=True)
-        self._env_file.touch(mode=0o600)  # the passwords are in it
-        lines = [f"export {name}={shlex.quote(self._env[name])}\n" for name in _NAMES if name in self._env]
-        lines.append(f"export {_FOLDER}={shlex.quote(str(self._data))}\n")
-        self._env_file.write_text("".join(lines))
-        (self._data / ".gitignore").write_text("*\n")
 
     def _celery(self, name: str, *arguments: str, mark: str = "", env: dict[str, str] | None = None) -> Program:
         program = Program(name, ["celery", "-A", self._app_name, *arguments], self._env | (env or {}), mark)
@@ -181,7 +156,7 @@ class _Run:
         if self._flower and worker.status is None:
             self._start_flower()
         if self._services:
-            _tell("shells", f". {shlex.quote(_short(self._env_file))}  (in another shell: the same servers)")
+            _tell("shells", f". {shlex.quote(_short(self._env_file.path))}  (in another shell: the same servers)")
         say("dev", "started; Ctrl-C stops all")
         for program in self._programs:
             program.show()
@@ -216,24 +191,8 @@ class _Run:
             say("dev", f"stopping {service.name}")
             service.stop()
         if self._services:
-            self._env_file.unlink(missing_ok=True)
+            self._env_file.remove()
         say("dev", "stopped")
-
-
-def _configured(app_name: str) -> tuple[str | None, str | None, str | None]:
-    """The database, the broker and the result backend that the environment or the app's configuration names."""
-    from celery.app.utils import find_app
-
-    from harness.core.errors import ConfigError
-    from harness.worker.harness import Harness
-
-    sys.path.insert(0, os.getcwd())  # as the celery command does
-    app = find_app(app_name)
-    try:
-        database = os.environ.get(_DATABASE) or Harness.of(app).settings.database_url
-    except ConfigError:  # none; what else may be wrong is said by the programs, each of which reads the settings
-        database = None
-    return database, app.conf.broker_url, app.conf.result_backend
 
 
 def _tell(name: str, text: str) -> None:
@@ -242,8 +201,3 @@ def _tell(name: str, text: str) -> None:
 
 def _short(path: Path) -> str:
     return min(os.path.relpath(path), str(path), key=len)
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

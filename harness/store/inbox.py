@@ -5,148 +5,22 @@ earlier dispatch can neither run nor decide.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, Table, and_, case, delete, func, literal, literal_column, select, update
-from sqlalchemy.dialects.postgresql import INTERVAL, insert
+from sqlalchemy import case, delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from harness.core.message import Message
-from harness.store import codec
-from harness.store.dispatch import Caps, Cursor, Dispatch
-from harness.store.order import Order, Place
+from harness.store.inbox_lease import InboxLease
+from harness.store.inbox_row import Arrival, InboxRow, message_columns, message_of, seconds
+from harness.store.inbox_view import InboxView
 from harness.store.processed_jobs import Key
 
-NO_CAPS = Caps()
+__all__ = ["Arrival", "Inbox", "InboxRow", "message_columns", "message_of", "seconds"]
 
 
-@dataclass(frozen=True, slots=True)
-class InboxRow:
-    """A job in the inbox."""
-
-    id: int
-    service: str
-    consumer: str
-    task: str
-    job_id: str
-    message: Message
-    digest: bytes | None
-    ordering_key: str | None
-    sequence: int | None
-    xid: int
-    tenant: str | None
-    priority: int
-    correlation_id: str | None
-    attempts: int
-    deliveries: int
-    dispatches: int
-    generation: int
-    failures: list[dict[str, Any]]
-    letter_id: int | None
-    created_at: datetime
-    available_at: datetime
-    #: Only so many rows of its consumer may be in flight; known when the relay has leased it.
-    capped: bool = False
-
-    @property
-    def key(self) -> Key:
-        return Key(self.job_id, self.consumer)
-
-    @property
-    def place(self) -> Place | None:
-        """Where it stands in the order of its key; None for a job without order."""
-        if self.ordering_key is None or self.sequence is None:
-            return None
-        return Place(self.service, self.ordering_key, self.xid, self.sequence)
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What is needed to put a job into the inbox. `xid`: its place of old, where it has one."""
-
-    service: str
-    consumer: str
-    task: str
-    job_id: str
-    message: Message
-    digest: bytes | None = None
-    ordering_key: str | None = None
-    sequence: int | None = None
-    tenant: str | None = None
-    priority: int = 0
-    correlation_id: str | None = None
-    xid: int | None = None
-
-    def columns(self) -> dict[str, Any]:
-        """The columns that say who the job is and what its message was."""
-        return {
-            "service": self.service,
-            "consumer": self.consumer,
-            "task": self.task,
-            "job_id": self.job_id,
-            "digest": self.digest,
-            "ordering_key": self.ordering_key,
-            "sequence": self.sequence,
-            "tenant": self.tenant,
-            "priority": self.priority,
-            "correlation_id": self.correlation_id,
-            **message_columns(self.message),
-        }
-
-
-def message_columns(message: Message) -> dict[str, Any]:
-    """The exact message as columns."""
-    return {
-        "body": message.body,
-        "content_type": message.content_type,
-        "content_encoding": message.content_encoding,
-        "headers": codec.dumps(message.headers),
-        "properties": codec.dumps(message.properties),
-        "queue": message.queue,
-    }
-
-
-def message_of(row: Row[Any]) -> Message:
-    """The exact message of a row."""
-    return Message(
-        body=bytes(row.body),
-        content_type=row.content_type,
-        content_encoding=row.content_encoding,
-        headers=codec.loads(bytes(row.headers)),
-        properties=codec.loads(bytes(row.properties)),
-        queue=row.queue,
-    )
-
-
-def seconds(value: float) -> Any:
-    """An SQL interval of so many seconds."""
-    return literal(timedelta(seconds=value), INTERVAL)
-
-
-_PLAIN = [name for name in InboxRow.__dataclass_fields__ if name not in ("message", "digest", "xid", "capped")]
-
-
-class Inbox:
-    """The SQL of `inbox`."""
-
-    def __init__(self, table: Table, fences: Table, order: Order) -> None:
-        self.table = table
-        self.fences = fences
-        self.dispatch = Dispatch(table, order)
-        self._fresh = table.info["generation"].next_value()
-        self._due: Any = literal_column("coalesce(leased_until, available_at)")
-        self._columns = [column for column in table.c if column.name != "expires_at"]
-
-    def _row(self, row: Row[Any], capped: bool = False) -> InboxRow:
-        return InboxRow(
-            capped=capped,
-            message=message_of(row),
-            digest=None if row.digest is None else bytes(row.digest),
-            xid=int(row.xid),  # as text, where the statement is not of SQLAlchemy's making
-            **{name: getattr(row, name) for name in _PLAIN},
-        )
+class Inbox(InboxLease, InboxView):
+    """The SQL of `inbox`: rows come, change hands and go, in the transaction of an outcome."""
 
     def add(
         self,
@@ -199,19 +73,6 @@ class Inbox:
         """Have the row say that its job is the replay of a letter, if it does not say so of another one."""
         t = self.table
         session.execute(update(t).where(*self._is(key), t.c.letter_id.is_(None)).values(letter_id=letter_id))
-
-    def find(self, session: Session, key: Key) -> InboxRow | None:
-        """The committed row, whether or not somebody works on it."""
-        row = session.execute(select(*self._columns).where(*self._is(key))).first()
-        return None if row is None else self._row(row)
-
-    def lock(self, session: Session, key: Key, generation: int) -> InboxRow | None:
-        """The row, held until this transaction ends; None when it is gone or belongs to another copy."""
-        t = self.table
-        row = session.execute(
-            select(*self._columns).where(*self._is(key), t.c.generation == generation).with_for_update()
-        ).first()
-        return None if row is None else self._row(row)
 
     def claim(self, session: Session, key: Key, generation: int) -> InboxRow | None:
         """Take the row out for the work: deleted if this transaction commits, held meanwhile, back if it does not."""
@@ -308,104 +169,3 @@ class Inbox:
             )
         )
         return session.execute(select(t.c.id).where(*mine)).first() is not None
-
-    def lease_due(
-        self,
-        session: Session,
-        service: str,
-        *,
-        limit: int,
-        lease: float,
-        longest: float,
-        highest_first: bool = True,
-        caps: Caps = NO_CAPS,
-        cursor: Cursor | None = None,
-    ) -> list[InboxRow]:
-        """Lease up to `limit` rows that are due: by priority, fairly, each in its turn; see `dispatch`.
-
-        `highest_first`: is 9 the most urgent priority, as RabbitMQ has it, or 0? The lease begins at `lease` seconds
-        and doubles with every dispatch up to `longest`, so that a backlog in the broker does not multiply copies.
-        `cursor` is moved. Rows that somebody holds are left out.
-        """
-        rows = self.dispatch.lease(
-            session,
-            service,
-            limit=limit,
-            lease=lease,
-            longest=longest,
-            highest_first=highest_first,
-            caps=caps,
-            cursor=Cursor() if cursor is None else cursor,
-        )
-        return [self._row(row, caps.holds(row.consumer)) for row in rows]
-
-    def release(
-        self, session: Session, rows: Sequence[InboxRow], *, delay: float = 0.0, error: str | None = None
-    ) -> None:
-        """Take back the lease of rows that could not be published; due again after `delay` seconds."""
-        t = self.table
-        for row in rows:
-            session.execute(
-                update(t)
-                .where(t.c.id == row.id, t.c.generation == row.generation, t.c.dispatches == row.dispatches)
-                .values(
-                    leased_until=None if delay == 0 else func.now() + seconds(delay),
-                    dispatches=row.dispatches - 1,
-                    deliveries=t.c.deliveries - (1 if row.dispatches == 1 else 0),
-                    relay_error=error,
-                )
-            )
-
-    def waiting(self, session: Session, service: str) -> int:
-        """How many rows the service has."""
-        t = self.table
-        return session.execute(select(func.count()).select_from(t).where(t.c.service == service)).scalar_one()
-
-    def overview(self, session: Session, service: str, *, limit: int | None = 50) -> list[dict[str, Any]]:
-        """What waits and for how long, the next first: for people; without the messages.
-
-        `due_in` is in seconds, below 0 when it is due already; `leased` tells a row that is with the broker, `claimed`
-        one whose handler is at work outside of the database, at the latest until `available_at`.
-        `last_failure` is the newest entry of its failures, None without one.
-        """
-        t = self.table
-        names = (
-            "job_id",
-            "task",
-            "consumer",
-            "queue",
-            "tenant",
-            "ordering_key",
-            "attempts",
-            "deliveries",
-            "dispatches",
-        )
-        rows = session.execute(
-            select(
-                *(t.c[name] for name in names),
-                t.c.letter_id,
-                t.c.relay_error,
-                t.c.created_at,
-                t.c.failures[-1].label("last_failure"),
-                func.extract("epoch", self._due - func.clock_timestamp()).label("due_in"),
-                and_(t.c.leased_until > func.clock_timestamp(), t.c.relay_error.is_(None)).is_(True).label("leased"),
-                (self.fences.c.state == "claimed").is_(True).label("claimed"),
-                t.c.available_at,
-            )
-            .outerjoin(self.fences, (self.fences.c.job_id == t.c.job_id) & (self.fences.c.consumer == t.c.consumer))
-            .where(t.c.service == service)
-            .order_by(self._due, t.c.id)
-            .limit(limit)
-        )
-        return [dict(row) | {"due_in": float(row["due_in"])} for row in rows.mappings()]
-
-    def seconds_until_due(self, session: Session, service: str) -> float | None:
-        """Seconds until the next row is due (0 or less: now), None when the inbox is empty."""
-        t = self.table
-        soonest = session.execute(
-            select(func.extract("epoch", func.min(self._due) - func.clock_timestamp())).where(t.c.service == service)
-        ).scalar()
-        return None if soonest is None else float(soonest)
-
-    def _is(self, key: Key) -> tuple[Any, Any]:
-        return (self.table.c.consumer == key.consumer, self.table.c.job_id == key.job_id)

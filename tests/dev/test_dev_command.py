@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import signal
@@ -15,16 +16,19 @@ from pathlib import Path
 
 import psutil
 import psycopg2
+from kombu import Connection
 
 from tests.dev.test_embedded import ROOT, gone
 from tests.services import run_sql
+from tests.worker.running import until
 
 RUN = """
 import sys
 from pathlib import Path
 from harness import dev
 flower, embedded = "flower" in sys.argv, "embedded" in sys.argv
-sys.exit(dev.run("tests.dev.devapp", data=Path(sys.argv[1]), pool_size=1, flower=flower, embedded=embedded))
+app = "tests.dev.sourceapp" if "sources" in sys.argv else "tests.dev.devapp"
+sys.exit(dev.run(app, data=Path(sys.argv[1]), pool_size=1, flower=flower, embedded=embedded))
 """
 
 
@@ -69,9 +73,9 @@ class Dev:
 
 
 @contextmanager
-def running(tmp_path: Path, *, flower: bool = False, embedded: bool = False, **env: str) -> Iterator[Dev]:
+def running(tmp_path: Path, *options: str, flower: bool = False, embedded: bool = False, **env: str) -> Iterator[Dev]:
     output, data = tmp_path / "output", tmp_path / "data"
-    command = [sys.executable, "-c", RUN, str(data), *["flower"] * flower, *["embedded"] * embedded]
+    command = [sys.executable, "-c", RUN, str(data), *options, *["flower"] * flower, *["embedded"] * embedded]
     clean = {name: value for name, value in os.environ.items() if name not in GONE}
     with (
         output.open("w") as stream,
@@ -111,6 +115,28 @@ def test_runs_a_job_and_stops_in_order(tmp_path: Path) -> None:
         assert [file for file in (dev.data / "flower").iterdir() if file.name.startswith("memory")]
         assert not (dev.data / "env").exists()
         assert environment["HARNESS_DATABASE_URL"].split("@")[0] not in dev.output  # the password
+
+
+def test_messages_of_others_are_taken_in(tmp_path: Path) -> None:
+    """The app declares a source: the worker brings a receiver along, `harness check` sees it, and it ends with all."""
+    with running(tmp_path, "sources") as dev:
+        dev.wait_for(r"worker \|.* ready\.")
+        found = dev.wait_for(r"worker \|.*receive: ready, receiver pid=(\d+) takes in from letters \(queue letters\)")
+        environment = dev.environment()
+        database = environment["HARNESS_DATABASE_URL"].replace("+psycopg2", "")
+        run_sql(database, "CREATE TABLE kept (value text)")
+        with Connection(environment["CELERY_BROKER_URL"]) as connection, connection.SimpleQueue("letters") as queue:
+            queue.put({"value": "from outside"}, serializer="json", message_id="letter-1")
+        until(lambda: run_sql(database, "SELECT value FROM kept") == [("from outside",)], 60, dev.output)
+        command = [sys.executable, "-m", "celery", "-A", "tests.dev.sourceapp", "harness", "check", "--json"]
+        checked = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+        findings = {row["name"]: row for row in json.loads(checked.stdout)["findings"]}
+        seen = findings["receiver-seen"]
+        assert (seen["verdict"], seen["what"][:17]) == ("ok", "Seen: letters on "), checked.stdout
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.process.wait(40) == 0, dev.output
+        assert gone(int(found[1]))
+        assert dev.left_over() == []
 
 
 def test_a_part_that_dies_ends_it_with_status_1(tmp_path: Path) -> None:
