@@ -22,9 +22,9 @@ from harness.process.spec import External, JobSpec, OnDead
 from harness.store.guard import WorkSession
 from harness.worker import eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
 from harness.worker.correlation import CURRENT as _correlation
+from harness.worker.delivery import Delivery
 from harness.worker.due import take_id
 from harness.worker.harness import Harness
-from harness.worker.trace import Delivery
 from harness.worker.wire import CORRELATION, SENT_AT
 
 #: The types that a handler's parameters are annotated with to have the value injected.
