@@ -27,8 +27,8 @@ from harness.testing.rows import Clock, JobRows, is_enqueued, look
 from harness.testing.sent import WORKER, Sent, attribute, caught, dispatched, sent_of
 from harness.testing.servers import names_a_database
 from harness.worker.decode import arguments_of
+from harness.worker.delivery import Delivery
 from harness.worker.harness import Harness
-from harness.worker.trace import Delivery
 from harness.worker.wire import Wire, copy_of
 
 #: A job that begets jobs, or waits in short steps for a day, must not keep a test for ever.
