@@ -14,7 +14,9 @@ from harness.cli.door import OK, REFUSED, app_name, entrance, json_option, maske
 from harness.cli.text import plain
 from harness.worker.check import CHECKS, Finding, Verdict, diagnose
 
-_CODES = "Exit codes: 0 no promise is broken; 1 one is, or a server cannot be reached; 2 wrong usage."
+_CODES = (
+    "Exit codes: 0 no promise is broken; 1 one is, a server cannot be reached, or a check itself failed; 2 wrong usage."
+)
 _COLOURS = {Verdict.broken: "bold red", Verdict.warning: "yellow", Verdict.unknown: "magenta"}
 #: In this order, and so they are counted.
 _COUNTED = {
@@ -55,7 +57,7 @@ def check(ctx: click.Context, accept: tuple[str, ...], strict: bool, management:
     here.harness.app.loader.import_default_modules()
     findings = diagnose(here.harness, management, accept)
     bad = (Verdict.broken, Verdict.warning) if strict else (Verdict.broken,)
-    failed = any(finding.verdict in bad for finding in findings)
+    failed = any(finding.verdict in bad or finding.crashed for finding in findings)
     if as_json:
         click.echo(_json(findings, failed))
     else:

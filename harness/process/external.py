@@ -22,6 +22,7 @@ from harness.process.copy import Copy
 from harness.process.order import take_turn
 from harness.process.settle import settle, settle_alone
 from harness.process.spec import External, Limits
+from harness.process.swallowed import swallowed
 from harness.process.unknown import Owner, error_of, lost, refused, tell_late
 from harness.process.verdict import NotOurs
 from harness.process.work import Failed, Handler, Keep, _close, _closed, _is_away, _job, _refuse_late, _still_open
@@ -169,7 +170,7 @@ class Outside:
         """The handler's word counts, but the loss of its connection is none: it may have made its call before."""
         if (raw.closed or _is_away(error, raw)) and classify(error).kind is Kind.transient:
             return lost("its connection to PostgreSQL broke in the handler", error)
-        return error
+        return swallowed(error, raw) or error
 
     # -- the second transaction ------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from harness.process.copy import Copy, Job
 from harness.process.order import take_turn
 from harness.process.settle import settle
 from harness.process.spec import Limits
+from harness.process.swallowed import refused, swallowed
 from harness.store.database import AT_ONCE, Database, DatabaseAway, means_away, sqlstate
 from harness.store.guard import WorkSession
 from harness.store.inbox import InboxRow
@@ -196,7 +197,7 @@ def _call(session: WorkSession, connection: Connection, handler: Handler, job: J
             raise Failed(refusal) from error
         if raw.closed or _is_away(error, raw):
             raise LostAtWork(f"the database went away in the handler ({type(error).__name__})") from error
-        raise Failed(error) from error
+        raise Failed(swallowed(error, raw) or error) from error
     finally:
         raw.at_work = False
 
@@ -226,11 +227,7 @@ def _still_open(raw: Any) -> None:
     """COMMIT on a transaction that failed, or has ended already, would say yes and keep nothing."""
     status = raw.info.transaction_status
     if status == TRANSACTION_STATUS_INERROR:
-        raise TransactionRefused(
-            "A statement of the handler failed and the handler went on: PostgreSQL has given up the whole transaction, "
-            "so nothing of it can be committed. Let the exception through, or run the statement that may fail inside "
-            "`with session.begin_nested():`."
-        )
+        raise refused(raw)
     if status != TRANSACTION_STATUS_INTRANS or raw.ended:
         raise TransactionRefused(
             "The transaction that belongs to the harness has ended while the handler ran: it was rolled back, by the "

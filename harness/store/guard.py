@@ -6,13 +6,17 @@ leaves in the session (a SET, a lock, a LISTEN) ends with its job: the connectio
 
 from typing import Any, NoReturn
 
+from psycopg2 import Error
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from psycopg2.extensions import connection as PgConnection
 from psycopg2.extensions import cursor as PgCursor
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from harness.core.errors import TransactionRefused
 from harness.store.statements import Does, does
+
+#: in_failed_sql_transaction
+IN_FAILED_TRANSACTION = "25P02"
 
 
 def refuse(what: str) -> NoReturn:
@@ -32,6 +36,12 @@ class WorkSession(Session):
 
     def rollback(self) -> NoReturn:
         refuse("roll back")
+
+    def begin(self, nested: bool = False) -> SessionTransaction:
+        """A savepoint. TransactionRefused without `nested`: the transaction has begun."""
+        if not nested:
+            refuse("begin a transaction: it is in one. `with session.begin():` around its work is not needed")
+        return super().begin(nested=True)
 
     def close(self) -> NoReturn:
         refuse("close the session")
@@ -57,7 +67,18 @@ class GuardedCursor(PgCursor):
                 refuse(f"send {_text(query, self).strip()[:60]!r}")
             if what is Does.leaves:
                 connection.leaves = True
-        super().execute(query, vars)
+        try:
+            super().execute(query, vars)
+        except Error as error:
+            connection.note_failed(error)
+            raise
+
+    def executemany(self, query: Any, vars_list: Any) -> None:
+        try:
+            super().executemany(query, vars_list)
+        except Error as error:
+            self.connection.note_failed(error)  # type: ignore[attr-defined]
+            raise
 
 
 class GuardedConnection(PgConnection):
@@ -72,6 +93,8 @@ class GuardedConnection(PgConnection):
     at_work = False
     ended = False
     leaves = False
+    #: The SQLSTATE and the text of the last statement that failed by its own fault, in this transaction.
+    failed: tuple[str, str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -116,8 +139,14 @@ class GuardedConnection(PgConnection):
         super().rollback()
         self._end("ROLLBACK")
 
+    def note_failed(self, error: Error) -> None:
+        """Remember why PostgreSQL has given up the transaction: later statements only say that it has."""
+        if error.pgcode != IN_FAILED_TRANSACTION:
+            self.failed = error.pgcode or "", f"{type(error).__name__}: {str(error).strip()}"
+
     def _end(self, statement: str) -> None:
         """End what psycopg2 has left open because it does not know of it."""
+        self.failed = None
         try:
             if self.get_transaction_status() != TRANSACTION_STATUS_IDLE:
                 self.autocommit = True

@@ -9,13 +9,13 @@ from weakref import WeakKeyDictionary
 from celery import Celery
 from kombu.serialization import prepare_accept_content
 
-from harness.core.errors import ConfigError
+from harness.core.errors import ConfigError, UsageError
 from harness.core.events import Events
 from harness.observe import subscribe_all
 from harness.process.spec import JobSpec
 from harness.store.database import Database
 from harness.store.store import Store
-from harness.worker import beat, steps
+from harness.worker import beat, made_of, steps
 from harness.worker.enqueue import Enqueues
 from harness.worker.receive import Receives
 from harness.worker.settings import Settings, read
@@ -97,11 +97,20 @@ class Harness(Enqueues, Receives):
         Takes every option of `app.task`, and `consumer`, `policy`, `permanent`, `can_replay`, `max_replays`,
         `max_age`, `effects`, `unknown`, `claim_margin`, `on_dead`, `max_in_flight` (see `JobTask`). Raises
         SignatureError when a parameter cannot be a part of the message, ConfigError for external effects without a
-        time limit.
+        time limit, UsageError for what is no plain function, and for options that are misspelt or of a wrong kind.
         """
         from harness.worker.task import JobTask
 
-        decorate = self.app.task(base=options.pop("base", JobTask), lazy=False, **options)
+        base = options.pop("base", JobTask)
+        if not (isinstance(base, type) and issubclass(base, JobTask)):
+            raise UsageError(f"harness.job(base={base!r}): it is a subclass of JobTask.")
+
+        def decorate(function: Callable[..., Any]) -> Any:
+            made_of.check(function)
+            made = self.app.task(base=base, lazy=False, **options)(function)
+            made_of.refuse_taken(made, function)
+            return made
+
         return decorate if function is None else decorate(function)
 
     def jobs(self) -> dict[str, JobSpec]:

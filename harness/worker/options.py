@@ -10,6 +10,7 @@ from harness.core.classify import Permanents
 from harness.core.errors import ConfigError, UsageError
 from harness.core.policy import Policy
 from harness.process.spec import External, JobSpec, OnDead
+from harness.worker import option_kinds
 
 if TYPE_CHECKING:
     from harness.worker.task import JobTask
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 def check(job: "type[JobTask]") -> None:
     """Raise UsageError or ConfigError for options that can't be meant."""
+    option_kinds.check(job)
     is_external(job)
     if job.on_dead not in get_args(OnDead):
         raise UsageError(f"{job.name}: on_dead={job.on_dead!r}: it is one of {', '.join(get_args(OnDead))}.")
@@ -56,8 +58,8 @@ def is_external(job: "type[JobTask]") -> bool:
     if external and not _is_positive(job.time_limit):
         raise ConfigError(
             f"Job {job.name} has external effects, but time_limit={job.time_limit!r}: without a hard time limit nobody "
-            "could ever tell that its handler will not come back. Give it one, in seconds: time_limit=30. "
-            "What the whole worker has (task_time_limit, --time-limit) does not count, for it may change."
+            "could ever tell that its handler will not come back. Give it one, in seconds: time_limit=30. That of the "
+            "configuration (task_time_limit) counts, too; that of a worker's command line (--time-limit) does not."
         )
     if external and not _is_positive(job.claim_margin):
         raise ConfigError(f"Job {job.name}: claim_margin={job.claim_margin!r} must be a positive number of seconds.")

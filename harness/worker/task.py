@@ -9,14 +9,14 @@ from celery.exceptions import Retry
 from sqlalchemy.orm import Session
 
 from harness.core.classify import Permanents
-from harness.core.errors import RetryLater, UsageError
+from harness.core.errors import HarnessError, RetryLater, UsageError
 from harness.core.ids import uuid7
 from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.process.copy import Job
 from harness.process.spec import JobSpec, OnDead
 from harness.store.guard import WorkSession
-from harness.worker import dual_write, eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
+from harness.worker import dual_write, eager, made_of, no_ttl, option_names  # noqa: F401  (no_ttl connects to a signal)
 from harness.worker.correlation import CURRENT as _correlation
 from harness.worker.delivery import Delivery
 from harness.worker.due import take_id
@@ -83,9 +83,18 @@ class JobTask(Task):  # type: ignore[misc]
     spec: JobSpec
 
     @classmethod
+    def bind(cls, app: Any) -> Any:
+        """Celery's, which calls `on_bound`; a class that is refused there is none of the app's tasks."""
+        try:
+            return super().bind(app)
+        except HarnessError:
+            made_of.forget(cls, app)
+            raise
+
+    @classmethod
     def on_bound(cls, app: Any) -> None:
         """Celery's hook: the class belongs to `app` now. SignatureError for a handler that can't be a job."""
-        cls.is_job = bool(cls.name) and not cls.name.startswith("celery.")
+        cls.is_job = bool(cls.name) and not made_of.is_celerys_own(cls)
         if not cls.is_job:
             # Celery's own tasks, which `task_cls=JobTask` turns into this class too, stay what they are.
             cls.Strategy = Task.Strategy
@@ -93,6 +102,7 @@ class JobTask(Task):  # type: ignore[misc]
             cls.acks_late = Task.acks_late
             cls.throws = Task.throws
             return
+        option_names.check(cls, JobTask)
         check_options(cls)
         if cls.effects == "external" and cls.Request == JobTask.Request:
             cls.Request = "harness.worker.request:ExternalRequest"
@@ -106,6 +116,7 @@ class JobTask(Task):  # type: ignore[misc]
             and "run" in cls.__dict__
             and not isinstance(cls.__dict__["run"], staticmethod)
         )
+        made_of.check_class(cls, function, bound)
         cls.signature_of_handler = Signature.of(function, INJECTED, bound=bound)
 
     @property

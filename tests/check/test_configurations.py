@@ -29,6 +29,14 @@ def job(**options: Any) -> Callable[[Any], Any]:
     return add
 
 
+def decorated_twice(harness: Any) -> None:
+    """`@app.task` above `@harness.job`."""
+
+    def inner() -> None: ...
+
+    harness.app.task(name="outer", shared=False)(harness.job(name="inner", shared=False)(inner))
+
+
 class OwnRequest(JobRequest):
     """A project's own."""
 
@@ -40,6 +48,7 @@ CASES: list[tuple[str, str, dict[str, Any], Callable[[Any], Any] | None, str]] =
     ("same-consumer", "memory", {}, job(consumer="pay"), "other and pay have one consumer, 'billing/pay'"),
     ("job-classes", "memory", {}, job(Request="celery.worker.request:Request"), "Job other has the request class"),
     ("job-classes", "memory", {}, job(Strategy="celery.worker.strategy:default"), "Job other has the strategy"),
+    ("job-classes", "memory", {}, decorated_twice, "The task outer is made of the job inner"),
     ("consumer-class", "memory", {"worker_consumer": "tests.check.test_configurations:queue"}, None, "worker_consumer"),
     ("fence-ttl", "memory", {}, job(policy=DAYS), "job other can last 12 days"),
     ("acks-late", "memory", {}, job(acks_late=False), "Job other is defined with acks_late=False"),

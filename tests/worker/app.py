@@ -199,6 +199,16 @@ def swallows(session: Session, job: Job) -> None:
         pass
 
 
+@harness.job(name="goes_on", policy=quick)
+def goes_on(session: Session, job: Job) -> None:
+    """Its second statement says nothing of what was wrong with the first."""
+    try:
+        session.execute(text("SELECT 1/0"))
+    except Exception:
+        pass
+    effect(session, job)
+
+
 @harness.job(name="kills_connection", policy=quick)
 def kills_connection(session: Session, job: Job, times: int = 99) -> None:
     """Ends its own database connection, as an out-of-memory backend would."""

@@ -17,6 +17,7 @@ DEAD = [
     ("kills_child", {}, "crashed", 5, "WorkerLostError"),
     ("commits", {}, "permanent", 1, "TransactionRefused"),
     ("swallows", {}, "permanent", 1, "TransactionRefused"),
+    ("goes_on", {}, "permanent", 1, "TransactionRefused"),
     ("soft", {}, "timed_out", 1, "SoftTimeLimitExceeded"),
     ("sleeps", {"where": "database"}, "timed_out", 5, "TimeLimitExceeded"),
     ("raises", {"what": "system_exit"}, "exhausted", 1, "SystemExit"),
@@ -54,6 +55,8 @@ def test_every_way_to_end(sender: Celery, state: State) -> None:
         assert letter is not None, (task, kwargs)
         assert (letter.reason, letter.attempts) == (reason, attempts), (task, kwargs)
         assert error in letter.error_type, (task, kwargs)
+        if task in ("swallows", "goes_on"):
+            assert "What it swallowed: DivisionByZero: division by zero" in letter.error_message
         assert len(letter.failures) == attempts, (task, kwargs)
         assert all(failure["at"] and failure["worker"] for failure in letter.failures)
         assert state.effects(job_id) == 0, (task, kwargs)

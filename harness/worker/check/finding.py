@@ -77,6 +77,8 @@ class Finding:
     means: str = ""
     do: str = ""
     about: str = field(default="", compare=False)
+    #: The check itself has failed: nobody knows.
+    crashed: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return " ".join(part for part in (f"{self.name}:", self.what, self.means, self.do) if part)

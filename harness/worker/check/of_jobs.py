@@ -1,6 +1,7 @@
 """Checks of the jobs and of Celery's classes that they run through."""
 
 import difflib
+import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -56,11 +57,17 @@ def same_consumer(facts: Facts) -> Iterator[Found]:
     "job-classes",
     Verdict.broken,
     Start.refuses,
-    about="`Request`, `Strategy` of a job's class",
+    about="`Request`, `Strategy` of a job's class, a task made of a job",
     means="Messages are then acknowledged without the proof that their outcome is committed.",
-    do="Remove the override, or derive the request class from harness.worker.request.JobRequest.",
+    do="Remove the override (or the decorator above @harness.job), or derive the request class from "
+    "harness.worker.request.JobRequest.",
 )
 def job_classes(facts: Facts) -> Iterator[Found]:
+    for name, task in sorted(facts.harness.app.tasks.items()):
+        if isinstance(inner := inspect.getattr_static(type(task), "__wrapped__", None), staticmethod):
+            inner = inner.__func__
+        if getattr(type(inner), "is_job", False) and not getattr(task, "is_job", False):
+            yield f"The task {name} is made of the job {inner.name}, and runs its handler without a fence."
     for task in facts.jobs():
         if not issubclass(symbol_by_name(task.Request), JobRequest):
             yield f"Job {task.name} has the request class {task.Request}."

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import ConfigError
 from harness.worker.check import gather
+from harness.worker.check.crash import crashed
 from harness.worker.check.facts import Facts, Options
 from harness.worker.check.finding import CHECKS, Check, Finding, Note, Start, Unknown, Verdict
 
@@ -25,7 +26,7 @@ def at_start(harness: "Harness", options: Options | None = None) -> None:
         for finding in findings_of(check, facts):
             if finding.verdict is Verdict.broken and check.start is Start.refuses:
                 refused.append(finding)
-            elif finding.verdict not in (Verdict.ok, Verdict.unknown):
+            elif finding.verdict not in (Verdict.ok, Verdict.unknown) or finding.crashed:
                 log.warning("%s", finding)
         if check.mend is not None:
             check.mend(facts)
@@ -70,7 +71,7 @@ def findings_of(check: Check, facts: Facts) -> Iterator[Finding]:
     except Exception as error:  # a fault of the doctor's must not keep a worker from starting
         any_found = True
         log.debug("the check %s failed", check.name, exc_info=True)
-        yield Finding(check.name, Verdict.unknown, f"The check failed: {type(error).__name__}: {error}")
+        yield crashed(check, error)
     if not any_found:
         yield Finding(check.name, Verdict.ok, about=check.about)
 
