@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.cli.letter_json import body_text
+from harness.cli.next_step import next_step
 from harness.cli.text import entries, line, many, moment, plain, span
 from harness.core.ids import idempotency_key
 from harness.core.reason import Reason
@@ -157,7 +158,7 @@ def _facts(letter: Letter, fence: FenceRow | None, waits: bool, blocks: bool) ->
         ("correlation id", letter.correlation_id),
         ("consumer", letter.consumer),
         ("tenant", letter.tenant),
-        ("ordering key", letter.ordering_key and f"{letter.ordering_key} (sequence {letter.sequence})"),
+        ("ordering key", letter.ordering_key and letter.ordering_key + _place(letter)),
         ("blocks", blocks and "its key: the others wait until it is replayed with success, or discarded"),
         ("priority", letter.priority or None),
         ("written", moment(letter.created_at)),
@@ -166,7 +167,12 @@ def _facts(letter: Letter, fence: FenceRow | None, waits: bool, blocks: bool) ->
         ("discarded", letter.discard_reason),
         ("resolved", moment(letter.resolved_at)),
         ("fence", state + (", waits in the inbox" if waits else "")),
+        ("next", next_step(letter, fence, waits)),
     ]
+
+
+def _place(letter: Letter) -> str:
+    return "" if letter.sequence is None else f" (sequence {letter.sequence})"
 
 
 def _pretty(value: Any) -> str:

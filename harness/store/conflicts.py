@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Text, TextClause, bindparam, text
 
 from harness.core.failure import Failure
+from harness.core.message_view import view_of
 from harness.core.reason import Reason
 from harness.store import codec
 from harness.store.enqueueing import Statement
@@ -66,8 +67,8 @@ class Conflicts:
     ) -> Statement:
         """Write the letter of `arrival` under `own_id`; its `letter_id` comes back, no row where it is there already.
 
-        `digest`: of its content, where the arrival does not say it. `payload`: a view for people, of JSON's own types.
-        `at`: when, ISO 8601.
+        `digest`: of its content, where the arrival does not say it. `payload`: a view for people, of JSON's own types;
+        None has it made of the message. `at`: when, ISO 8601.
         """
         message, content = arrival.message, digest or arrival.digest
         assert content is not None, "without a digest nothing conflicts"
@@ -88,7 +89,7 @@ class Conflicts:
             "priority": arrival.priority,
             "correlation_id": arrival.correlation_id,
             "digest": base64.b64encode(content).decode("ascii"),
-            "payload": payload,
+            "payload": view_of(message) if payload is None else payload,
             "reason": str(Reason.conflict),
             "error_type": failure.error_type,
             "error_message": failure.message,

@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, ColumnElement, Row, Table, delete, func, lite
 from sqlalchemy.dialects.postgresql import INTERVAL, insert
 from sqlalchemy.orm import Session
 
+from harness.core.message_view import view_of
 from harness.core.reason import Reason
 from harness.store.inbox import Arrival, message_of, seconds
 from harness.store.letter import Filter, Letter
@@ -42,13 +43,14 @@ class DeadLetters:
     ) -> int:
         """Write the letter of a job; a letter that was replayed and failed again is the same row, to be reviewed again.
 
-        `failures` are all of this life of the job, the last one last. Returns the letter's id.
+        `failures` are all of this life of the job, the last one last. `payload`: a view of the message for people, of
+        JSON's own types; None has it made of the message. Returns the letter's id.
         """
         t = self.table
         last = failures[-1]
         new = insert(t).values(
             **arrival.columns(),
-            payload=payload,
+            payload=view_of(arrival.message) if payload is None else payload,
             reason=str(reason),
             attempts=attempts,
             deliveries=deliveries,

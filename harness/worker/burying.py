@@ -44,7 +44,6 @@ def blocks(task: Any) -> bool:
 def record_only(
     harness: "Harness", copy: Copy, failure: Failure, policy: Policy, blocks: bool
 ) -> tuple[Reply, Outcome | None]:
-    payload = {"body": copy.arrival.message.body}
     try:
         outcome = record(
             harness.database,
@@ -53,7 +52,6 @@ def record_only(
             failure,
             policy,
             harness.settings.limits,
-            payload,
             blocks=blocks,
         )
     except Unrecorded as error:

@@ -231,8 +231,7 @@ class Intake:
     def _record(self, one: Taken, copy: Copy, failure: Failure) -> None:
         database, store = self.harness.database, self.harness.store
         policy = one.source.spec.policy
-        payload = {"body": copy.arrival.message.body[:KEPT_OF_ALL]}
-        self._decide(one, copy, record(database, store, copy, failure, policy, self.limits, payload))
+        self._decide(one, copy, record(database, store, copy, failure, policy, self.limits))
 
     def _decide(self, one: Taken, copy: Copy, outcome: Outcome) -> None:
         one.decided = True

@@ -5,6 +5,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import zlib
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from harness.core import message
 from harness.core.message import Message, digest, job_key, jsonable
+from harness.core.message_view import view_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -212,3 +214,36 @@ JSON_VALUES = st.recursive(
 def test_the_fast_way_to_a_digest_leads_to_the_same_one(value: object, kwargs: dict[str, object]) -> None:
     slow = hashlib.sha256("".join(message._canonical([[value], kwargs])).encode()).digest()
     assert digest([value], kwargs) == slow
+
+
+PLAIN: dict[str, Any] = {"id": "a", "task": "t"}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "encoding", "view"),
+    [
+        (b'[[1], {"a": 2}, {"callbacks": null}]', PLAIN, "utf-8", {"args": [1], "kwargs": {"a": 2}}),
+        (b'{"task": "t", "id": "a", "args": [1], "kwargs": {}}', {}, "utf-8", {"args": [1], "kwargs": {}}),
+        (b'{"task": "t", "id": "a", "kwargs": null, "args": [1]}', {}, None, {"args": [1], "kwargs": {}}),
+        (b'[[], {"a": NaN, "b": "\\u0000"}, {}]', PLAIN, "utf-8", {"args": [], "kwargs": {"a": "NaN", "b": "\ufffd"}}),
+        (b'{"order": 7}', {}, "utf-8", {"body": {"order": 7}}),
+        (b"[1, 2]", {}, "binary", {"body": [1, 2]}),
+        ('[["\u00e9"], {}, {}]'.encode("latin-1"), PLAIN, "latin-1", {"args": ["\u00e9"], "kwargs": {}}),
+        (b"[[1], {}, {}]", PLAIN, "no-such-encoding", {"args": [1], "kwargs": {}}),
+        (b"plain words", {}, "utf-8", {"body": "plain words"}),
+        (b"\xff\x00", {}, "binary", {"body": "base64:/wA="}),
+        (b"[" * 50_000, {}, "utf-8", {"body": "[" * 50_000}),
+        (zlib.compress(b"[[1], {}, {}]"), {"compression": "application/x-gzip"}, "utf-8", {"args": [1], "kwargs": {}}),
+    ],
+)
+def test_the_view_of_a_message(body: bytes, headers: dict[str, Any], encoding: str | None, view: Any) -> None:
+    made = view_of(Message(body, "application/json", encoding, headers, {}, "q"))
+    assert made == view
+    json.dumps(made, allow_nan=False)
+
+
+def test_the_view_of_a_bomb_is_small() -> None:
+    bomb = zlib.compress(b"[" + b"1," * 20_000_000 + b"1]")
+    made = view_of(Message(bomb, "application/json", "utf-8", {"compression": "application/x-gzip"}, {}, "q"))
+    assert made["body"].startswith("base64:")
+    assert len(made["body"]) < 100_010

@@ -65,6 +65,7 @@ def test_a_child_or_its_connection_is_lost_at_each_step(
     letters = state.letters()
     assert sorted(letter.job_id for letter in letters) == sorted(unknown), "one letter each"
     assert {letter.reason for letter in letters} == {"outcome_unknown"}
+    assert {letter.payload["kwargs"]["url"] for letter in letters} == {service.url}, "a person sees what was called"
 
 
 def test_the_whole_worker_is_killed_before_during_and_after_the_call(

@@ -1,5 +1,6 @@
 """The same id with other content: a letter of its own, by whatever way it comes; the first job stays as it is."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -81,7 +82,10 @@ class Place:
 
     def letters(self) -> list[Letter]:
         with self.db.begin() as session:
-            return self.store.letters.find(session, "s", Filter())[::-1]
+            found = self.store.letters.find(session, "s", Filter())[::-1]
+        # Whoever has written it, a person sees what the job was given.
+        assert all(one.payload["kwargs"] == json.loads(one.message.body)[1] for one in found)
+        return found
 
     def audit(self) -> list[Any]:
         with self.db.begin() as session:

@@ -152,6 +152,7 @@ def test_conflict_through_a_source(place: Place) -> None:
     [letter] = state.sql("SELECT * FROM core.dead_letters WHERE reason = 'conflict'")
     assert letter.job_id.startswith("x#")
     assert json.loads(bytes(letter.body))[1] == {"item": "coffee"}
+    assert letter.payload == {"args": [], "kwargs": {"item": "coffee"}}
     assert (state.fence(letter.job_id), state.fence("x")) == ("dead", None)
     assert json.loads(bytes(state.inbox("x").body))[1] == {"item": "tea"}
     assert place.receiver.says("dead job_id=x#") == 1

@@ -1,4 +1,4 @@
-"""A handler that swallows the error of a statement: what is said is the swallowed error, at once and not after 5 tries."""
+"""A handler that swallows the error of a statement: what it swallowed is said, at once and not after 5 tries."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
