@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from harness.core.errors import HarnessError
 from harness.store.database import Database, DatabaseAway, means_away, sqlstate
+from harness.store.explain import explain, first_line
 from harness.store.store import Store
 from harness.worker.harness import Harness
 
@@ -22,9 +23,10 @@ from harness.worker.harness import Harness
 OK, REFUSED, USAGE, NOTHING, PARTLY = 0, 1, 2, 3, 4
 EXIT_CODES = "Exit codes: 0 done; 1 error or refused; 2 wrong usage; 3 nothing matched; 4 a part of it failed."
 
-#: undefined_table, invalid_schema_name, undefined_column, undefined_function: the tables are not (all) there.
-_NOT_MIGRATED = ("42P01", "3F000", "42703", "42883")
 _WIDTH = 160
+#: Where the name of the command is kept, and the commands that only look.
+_COMMAND = "harness.command"
+_READS = ("list", "show", "inbox", "check")
 NO_URL = "harness_database_url is no URL of PostgreSQL. One looks like postgresql://user:password@host:5432/database"
 
 
@@ -58,6 +60,7 @@ def entrance(width: int = _WIDTH) -> Door:
     if "app" in root.params and root.params["app"] is None:
         raise click.UsageError("Which app? Name its module: celery -A yourapp harness …")
     wide = None if os.environ.get("COLUMNS") or sys.stdout.isatty() else width
+    context.meta[_COMMAND] = context.command.name
     console = Console(no_color=context.obj.no_color, markup=False, highlight=False, width=wide)
     return Door(Harness.of(context.obj.app), console)
 
@@ -104,8 +107,8 @@ def refuse(message: str, code: int = REFUSED) -> NoReturn:
 
 
 def masked(text: str) -> str:
-    """`text` without the passwords of URLs."""
-    return re.sub(r"(?<=://)([^/\s:@]*):[^\s]*@", r"\1:***@", text)
+    """`text` without the passwords of URLs; the example of one keeps its own."""
+    return re.sub(r"(?<=://)(?!user:password@host\b)([^/\s:@]*):[^\s]*@", r"\1:***@", text)
 
 
 class Refusal(click.ClickException):
@@ -134,22 +137,21 @@ class Guarded(click.Group):
 
 
 def _database(ctx: click.Context, error: DBAPIError) -> str:
-    first = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
+    first = first_line(error)
     if means_away(error):
         return _away(ctx, first)
-    if sqlstate(error) in _NOT_MIGRATED:
-        return (
-            f"The tables of the harness are not in {_where(ctx)}, or they are older than this release ({first}). "
-            f"Create or upgrade them: celery -A {app_name()} harness migrate"
-        )
+    if (text := explain(error, _where(ctx), app_name())) is not None:
+        return text
     return f"PostgreSQL refused ({sqlstate(error)}): {first}"
 
 
 def _away(ctx: click.Context, why: str) -> str:
     why = " ".join(why.split())
+    why = why if why.endswith((".", "?", "!")) else f"{why}."
+    lost = "" if ctx.meta.get(_COMMAND) in _READS else " What was under way is not committed."
     return (
-        f"PostgreSQL cannot be used at {_where(ctx)}: {why}. What was under way is not committed. Check that the "
-        "server runs, and harness_database_url or HARNESS_DATABASE_URL."
+        f"PostgreSQL cannot be used at {_where(ctx)}: {why}{lost} Check that the server runs, and harness_database_url "
+        "or HARNESS_DATABASE_URL."
     )
 
 

@@ -13,6 +13,7 @@
      │  ├ TransactionRefused the handler tried to end the harness's transaction
      │  └ NotInAJob          something that only works inside a job was used outside
      ├ ConfigError           a setting or a policy is wrong
+     │  └ TablesUnusable     the harness's tables are not where the caller's session looks, or not for its role
      └ Unrecorded            the outcome could not be committed; the message must not be acknowledged
 
 All of them survive pickling, for they may travel from a pool child to its parent.
@@ -118,6 +119,10 @@ class NotInAJob(UsageError):
 
 class ConfigError(HarnessError):
     """A setting or a policy is wrong. Raised when it is made, not when a job first needs it."""
+
+
+class TablesUnusable(ConfigError):
+    """The tables are not in the database of the caller's session, too old, or its role has no right to them."""
 
 
 class Unrecorded(HarnessError):

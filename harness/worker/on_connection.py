@@ -11,6 +11,7 @@ from harness.core.errors import UsageError
 from harness.enqueue import Enqueued
 from harness.enqueue.hint import after_commit
 from harness.store.enqueueing import Statement
+from harness.worker.caller import check_dialect, explained
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
@@ -23,6 +24,7 @@ def is_async(session: Any) -> bool:
     execute = getattr(session, "execute", None)
     if execute is None:
         _refuse(session)
+    check_dialect(session)
     return inspect.iscoroutinefunction(execute)
 
 
@@ -37,7 +39,8 @@ def run_steps(harness: "Harness", session: Any, steps: Generator[Statement, Any,
             if isinstance(owner, Session) and _tells(harness, end.value):
                 _tell(harness, owner, owner.connection())
             return list(end.value)
-        rows = session.execute(wanted.sql, wanted.values).all()
+        with explained(session, harness.settings.schema_name):
+            rows = session.execute(wanted.sql, wanted.values).all()
 
 
 async def run_async(harness: "Harness", session: Any, steps: Generator[Statement, Any, list[T]]) -> list[T]:
@@ -51,7 +54,8 @@ async def run_async(harness: "Harness", session: Any, steps: Generator[Statement
             if isinstance(owner, Session) and _tells(harness, end.value):
                 _tell(harness, owner, (await session.connection()).sync_connection)
             return list(end.value)
-        rows = (await session.execute(wanted.sql, wanted.values)).all()
+        with explained(session, harness.settings.schema_name):
+            rows = (await session.execute(wanted.sql, wanted.values)).all()
 
 
 def _tells(harness: "Harness", answers: list[Any]) -> bool:

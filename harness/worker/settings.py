@@ -77,7 +77,7 @@ class Settings(BaseModel):
             driver = "?"
         if driver != "postgresql+psycopg2":
             # The text must not repeat the URL, which holds a password.
-            raise ValueError("is no URL of PostgreSQL: postgresql+psycopg2://user:password@host/database")
+            raise ValueError(_other_driver(driver))
         return url
 
     @field_validator("schema_name")
@@ -139,13 +139,25 @@ def read(app: Celery, overrides: Mapping[str, Any]) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        lines = [_wrong(".".join(map(str, e["loc"])), e["input"], e["msg"]) for e in error.errors()]
+        lines = [_wrong(".".join(map(str, e["loc"])), e["input"], e["msg"], url) for e in error.errors()]
         raise ConfigError("Settings that can't be used:\n  " + "\n  ".join(lines)) from None
 
 
-def _wrong(name: str, value: object, why: str) -> str:
-    shown = "…" if name == "database_url" else repr(value)  # it holds a password
-    return f"harness_{name} = {shown}: {why}"
+def _wrong(name: str, value: object, why: str, from_environment: str | None) -> str:
+    why = why.removeprefix("Value error, ")
+    if name == "database_url":  # it holds a password
+        return f"{'HARNESS_DATABASE_URL' if from_environment else 'harness_database_url'} = …: {why}"
+    return f"harness_{name} = {value!r}: {why}"
+
+
+def _other_driver(name: str) -> str:
+    backend, _, driver = name.partition("+")
+    if backend not in ("postgresql", "postgres"):
+        return "is no URL of PostgreSQL. One looks like postgresql://user:password@host:5432/database"
+    return (
+        f"names the driver {driver}; the harness uses psycopg2, beside whatever the project uses. Write it without the "
+        "driver: postgresql://user:password@host:5432/database"
+    )
 
 
 def _unknown(unknown: list[str], names: list[str]) -> str:
@@ -176,7 +188,7 @@ def _refuse_unread(conf: Any, given: Mapping[str, Any], names: list[str]) -> Non
 def _no_database() -> str:
     text = (
         "No database: set harness_database_url in celeryconfig.py, or HARNESS_DATABASE_URL in the environment, to "
-        "your PostgreSQL, for example postgresql+psycopg2://user:password@localhost/billing."
+        "your PostgreSQL, for example postgresql://user:password@host:5432/billing."
     )
     if Path(".harness/env").is_file():
         return f"{text} For the one of the `harness dev` that runs in this folder: . .harness/env"
