@@ -11,10 +11,12 @@ from harness.cli import letter_text
 from harness.cli.choose import choose, confirm, filter_of, filter_options
 from harness.cli.door import EXIT_CODES, NOTHING, OK, PARTLY, REFUSED, Door, actor_option, door, json_option, refuse
 from harness.cli.letter_json import letter_json
+from harness.cli.near import LetterNumber, no_letter
 from harness.cli.text import many
 from harness.core.reason import Reason
 from harness.replay import Progress, Result, discard_many, replay_many
 from harness.replay.discard import check_reason
+from harness.replay.errors import NoSuchLetter
 
 MOST_SAID = 20
 LIST_EXIT_CODES = "Exit codes: 0 done, also where no letter matches; 1 error; 2 wrong usage."
@@ -49,11 +51,11 @@ def list_(limit: int, as_json: bool, **given: Any) -> None:
         rest = "" if total == len(letters) else f"{len(letters)} of "
         here.out.print(rest + many(total, "letter"))
     else:
-        here.out.print("no letter matches")
+        here.out.print(no_letter(here, given["task"]), soft_wrap=True)
 
 
 @dead_letters.command("show", epilog=EXIT_CODES)
-@click.argument("letter_id", type=int)
+@click.argument("letter_id", type=LetterNumber())
 @click.option("--tracebacks", is_flag=True, help="The traceback of every failure, not only of the last one.")
 @json_option
 def show(letter_id: int, tracebacks: bool, as_json: bool) -> None:
@@ -91,7 +93,7 @@ def bulk_options(reason: str) -> Callable[[Callable[..., Any]], Callable[..., An
             click.option("--expect", type=click.IntRange(0), metavar="N", help="Go on if exactly N letters match."),
             click.option("--limit", type=click.IntRange(1), help="Only so many of those that match, the oldest first."),
             filter_options(reason=reason),
-            click.argument("letter_ids", type=int, nargs=-1),
+            click.argument("letter_ids", type=LetterNumber(), nargs=-1),
         ):
             function = option(function)
         return function
@@ -168,12 +170,15 @@ def _bulk(
         else:
             listed = ": " + ", ".join(map(str, chosen.ids)) if chosen.ids else ""
             what = f"would {verb} {many(len(chosen.ids), 'letter')}{listed}; nothing was done"
-            here.out.print(what if chosen.ids else "no letter matches", soft_wrap=True)
+            here.out.print(what if chosen.ids else no_letter(here, given["task"]), soft_wrap=True)
         ctx.exit(OK if chosen.ids else NOTHING)
     confirm(verb, chosen, yes=yes, expect=expect)
     results: list[dict[str, Any]] = []
+    unknown: list[int] = []
 
     def note(letter_id: int, what: Result | Exception) -> None:
+        if isinstance(what, NoSuchLetter):
+            unknown.append(letter_id)
         results.append({"id": letter_id} | letter_text.result_json(what))
 
     counts = act(chosen.ids, note)
@@ -187,4 +192,6 @@ def _bulk(
             click.echo(f"… and {len(troubles) - MOST_SAID} more; --json has them all", err=True)
         for text in letter_text.summary(counts):
             here.out.print(text, soft_wrap=True)
+    if results and len(unknown) == len(results):
+        ctx.exit(NOTHING)
     ctx.exit(OK if not troubles else REFUSED if len(troubles) == len(results) else PARTLY)

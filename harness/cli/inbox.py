@@ -8,17 +8,22 @@ import click
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from harness.cli.door import EXIT_CODES, NOTHING, OK, Door, door, json_option
+from harness.cli import inbox_text
+from harness.cli.door import EXIT_CODES, NOTHING, OK, Door, door, json_option, refuse
 from harness.cli.text import entries, many, span
+from harness.store.letter import Filter
 from harness.store.order import MOST_COUNTED, WAITS_ITS_TURN
 
+_CODES = "Exit codes: 0 done, also where nothing waits; 1 error; 2 wrong usage; 3 JOB_ID is not in the inbox."
 
-@click.command(epilog=EXIT_CODES)
+
+@click.command(epilog=_CODES)
+@click.argument("job_id", required=False)
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Show at most so many.")
 @click.option("--blocked", is_flag=True, help="List the ordering keys that wait for a dead letter instead.")
 @json_option
-def inbox(limit: int, blocked: bool, as_json: bool) -> None:
-    """List the jobs that wait: for a retry, a replay or the broker.
+def inbox(job_id: str | None, limit: int, blocked: bool, as_json: bool) -> None:
+    """List the jobs that wait: for a retry, a replay or the broker. With JOB_ID: show all that is known of this one.
 
     Two lines each: when it is due, failed tries, queue and task; then job, deliveries and what else is known. The next
     to be sent comes first. "sent" is a job that is with the broker or at work; the time is when it would be
@@ -30,7 +35,12 @@ def inbox(limit: int, blocked: bool, as_json: bool) -> None:
     --blocked lists the keys whose jobs have on_dead="block", from a dead one until its letter is replayed with success
     or discarded, the longest blocked first: letter, since when, jobs that wait, key; then the dead job.
     """
+    if blocked and job_id is not None:
+        raise click.UsageError("--blocked lists keys; leave JOB_ID out.")
     here = door()
+    if job_id is not None:
+        _one(here, job_id, as_json)
+        return
     if blocked:
         _blocked(here, limit, as_json)
         return
@@ -49,13 +59,36 @@ def inbox(limit: int, blocked: bool, as_json: bool) -> None:
     here.out.print(("" if total == len(rows) else f"{len(rows)} of ") + many(total, "job"))
 
 
+def _one(here: Door, job_id: str, as_json: bool) -> None:
+    with here.database.begin() as session:
+        seen = here.store.inbox.overview(session, here.service, job_id=job_id)
+        _say_before(here, session, seen)
+        known = {row.consumer: row for row in here.store.inbox.rows_of(session, here.service, job_id)}
+        letters = here.store.letters.find(session, here.service, Filter(job_id=job_id), limit=1)
+    both = [(known[each["consumer"]], each) for each in seen if each["consumer"] in known]
+    if not both:
+        letter = f" It has a letter: dead-letters show {letters[0].id}" if letters else ""
+        refuse(
+            f"Service {here.service!r} has no job {job_id!r} in its inbox: it is done, dead or not known.{letter}",
+            NOTHING,
+        )
+    if as_json:
+        click.echo(json.dumps([inbox_text.as_json(row, each) for row, each in both], indent=2, default=str))
+        return
+    for row, each in both:
+        inbox_text.write(here.out, row, each, _due(each))
+
+
+def _due(row: dict[str, Any]) -> str:
+    when = "now" if row["due_in"] <= 0 else f"in {span(row['due_in'])}"
+    if row["claimed"]:
+        return f"claimed, until {row['available_at'].astimezone(UTC):%H:%M:%S}"
+    return f"sent, again {when}" if row["leased"] else "its turn" if row["waits_for"] else when
+
+
 def _listed(rows: list[dict[str, Any]], width: int) -> list[str]:
     made = []
     for row in rows:
-        when = "now" if row["due_in"] <= 0 else f"in {span(row['due_in'])}"
-        due = f"sent, again {when}" if row["leased"] else "its turn" if row["waits_for"] else when
-        if row["claimed"]:
-            due = f"claimed, until {row['available_at'].astimezone(UTC):%H:%M:%S}"
         more = [row["job_id"], many(row["deliveries"], "delivery")]
         if row["letter_id"]:
             more.append(f"replay of letter {row['letter_id']}")
@@ -67,7 +100,7 @@ def _listed(rows: list[dict[str, Any]], width: int) -> list[str]:
         detail = ", ".join(more) + (f"; problem: {problem}" if problem else "")
         if last := row["last_failure"]:
             detail += f"; last error: {last['error_type']}: {last['message']}"
-        made.append(((due, str(row["attempts"]), row["queue"], row["task"]), detail))
+        made.append(((_due(row), str(row["attempts"]), row["queue"], row["task"]), detail))
     return entries(("due", ">tries", "queue", "task"), made, width)
 
 

@@ -5,6 +5,7 @@ The fields also stand in the record's `harness` attribute, for a JSON formatter.
 
 import logging
 import re
+import shlex
 from dataclasses import fields
 from functools import lru_cache
 
@@ -39,11 +40,21 @@ def write(event: Event) -> None:
         return
     ordered = {name: getattr(event, name) for name in _ORDER[type(event)]}
     line = " ".join(f"{key}={_plain(value)}" for key, value in ordered.items() if value is not None)
+    line += _see(event)
     # As `log.log` does, but for a search of the stack for who called: it is always the same place.
     record = log.makeRecord(
         log.name, level, __file__, 0, "%s %s", (name, line), None, "write", {"harness": {"event": name, **ordered}}
     )
     log.handle(record)
+
+
+def _see(event: Event) -> str:
+    """The command that shows the error: what it says may be the payload's, and is in the database only."""
+    if isinstance(event, events.JobDead):
+        return f" see='harness dead-letters show {event.letter_id}'"
+    if isinstance(event, events.JobDeferred):
+        return f" see={_plain(f'harness inbox {shlex.quote(event.job_id)}')}"
+    return ""
 
 
 @lru_cache(1024, typed=True)  # the same few names and numbers stand in most lines

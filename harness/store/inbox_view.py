@@ -6,6 +6,7 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
 from harness.store.inbox_base import InboxBase
+from harness.store.inbox_row import InboxRow
 
 
 class InboxView(InboxBase):
@@ -16,7 +17,15 @@ class InboxView(InboxBase):
         t = self.table
         return session.execute(select(func.count()).select_from(t).where(t.c.service == service)).scalar_one()
 
-    def overview(self, session: Session, service: str, *, limit: int | None = 50) -> list[dict[str, Any]]:
+    def rows_of(self, session: Session, service: str, job_id: str) -> list[InboxRow]:
+        """The rows of an id, one for each of its consumers."""
+        t = self.table
+        query = select(*self._columns).where(t.c.service == service, t.c.job_id == job_id).order_by(t.c.id)
+        return [self._row(row) for row in session.execute(query)]
+
+    def overview(
+        self, session: Session, service: str, *, limit: int | None = 50, job_id: str | None = None
+    ) -> list[dict[str, Any]]:
         """What waits and for how long, the next first: for people; without the messages.
 
         `due_in` is in seconds, below 0 when it is due already; `leased` tells a row that is with the broker, `claimed`
@@ -41,6 +50,7 @@ class InboxView(InboxBase):
                 t.c.letter_id,
                 t.c.relay_error,
                 t.c.created_at,
+                func.extract("epoch", func.clock_timestamp() - t.c.created_at).label("age"),
                 t.c.failures[-1].label("last_failure"),
                 func.extract("epoch", self._due - func.clock_timestamp()).label("due_in"),
                 and_(t.c.leased_until > func.clock_timestamp(), t.c.relay_error.is_(None)).is_(True).label("leased"),
@@ -48,11 +58,11 @@ class InboxView(InboxBase):
                 t.c.available_at,
             )
             .outerjoin(self.fences, (self.fences.c.job_id == t.c.job_id) & (self.fences.c.consumer == t.c.consumer))
-            .where(t.c.service == service)
+            .where(t.c.service == service, *([] if job_id is None else [t.c.job_id == job_id]))
             .order_by(self._due, t.c.id)
             .limit(limit)
         )
-        return [dict(row) | {"due_in": float(row["due_in"])} for row in rows.mappings()]
+        return [dict(row) | {"due_in": float(row["due_in"]), "age": float(row["age"])} for row in rows.mappings()]
 
     def seconds_until_due(self, session: Session, service: str) -> float | None:
         """Seconds until the next row is due (0 or less: now), None when the inbox is empty."""

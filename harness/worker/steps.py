@@ -73,7 +73,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
                 receiving.chosen(self.harness)
         except ConfigError as error:
             log.critical("%s", error)
-            raise SystemExit(f"harness: {error}") from None
+            raise SystemExit("harness: the worker does not start; the CRITICAL line of its log says why") from None
         return self
 
     def start(self, worker: Any) -> None:

@@ -222,14 +222,14 @@ def test_discard_in_bulk(place: Place, shell: Shell) -> None:
 def test_only_the_own_service(place: Place, shell: Shell) -> None:
     foreign = place.dead("a", service="shop")
     shell("dead-letters", "show", foreign, code=3)
-    shell("dead-letters", "replay", foreign, code=1)
-    shell("dead-letters", "discard", foreign, "--reason", "x", code=1)
+    shell("dead-letters", "replay", foreign, code=3)
+    shell("dead-letters", "discard", foreign, "--reason", "x", code=3)
     shell("dead-letters", "discard", "--job-id", "a", "--reason", "x", "--yes", code=3)
     assert place.letter(foreign, "shop").status == "pending_review"
 
 
 def test_many_troubles_are_not_all_printed(place: Place, shell: Shell) -> None:
-    result = shell("dead-letters", "replay", *range(100, 150), code=1)
+    result = shell("dead-letters", "replay", *range(100, 150), code=3)
     assert len(result.stderr.splitlines()) == 21
     assert "30 more" in result.stderr
-    assert len(json.loads(shell("dead-letters", "replay", *range(100, 150), "--json", code=1).stdout)["letters"]) == 50
+    assert len(json.loads(shell("dead-letters", "replay", *range(100, 150), "--json", code=3).stdout)["letters"]) == 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -88,13 +88,8 @@ def test_a_role_without_rights(shop: Shop) -> None:
 
 def test_another_database_system(shop: Shop) -> None:
     engine = create_engine("sqlite://")
-    open_: list[Callable[[], Any]] = [
-        lambda: Session(engine),
-        lambda: scoped_session(sessionmaker(engine)),
-        engine.connect,
-    ]
-    for make in open_:
-        made = make()
+    for make in (lambda: Session(engine), lambda: scoped_session(sessionmaker(engine)), engine.connect):
+        made: Any = make()
         with pytest.raises(UsageError, match="The session is one of sqlite"):
             shop.harness.enqueue(made, shop.echo, card=SECRET)
         made.close()
