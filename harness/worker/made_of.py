@@ -49,6 +49,16 @@ def check_class(cls: type[Task], function: Any, bound: bool) -> None:
         )
 
 
+def check_call(job: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise TypeError where the arguments are too few, too many or of other names; what they are is the worker's."""
+    try:
+        job.signature_of_handler.sent.bind(*args, **kwargs)
+    except TypeError as error:
+        injected = ", ".join(job.signature_of_handler.injected)
+        more = f" ({injected}: injected, not sent)" if injected else ""
+        raise TypeError(f"{job.__name__}() {error}{more}") from None
+
+
 def is_celerys_own(cls: type[Task]) -> bool:
     """Is it one of the tasks that Celery itself brings? UsageError for a task of the project with such a name."""
     if not str(cls.name).startswith(RESERVED):

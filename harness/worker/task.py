@@ -131,6 +131,15 @@ class JobTask(Task):  # type: ignore[misc]
             return eager.run(self, args, kwargs)
         return super().__call__(*args, **kwargs)
 
+    def delay(self, *args: Any, **kwargs: Any) -> Any:
+        """Send the job. TypeError, as of a plain task, for arguments that the handler could not be called with.
+
+        Only here: what beat and the canvas send (`apply_async`) is a letter then, where an error would be lost.
+        """
+        if self.is_job:
+            made_of.check_call(self, args, kwargs)
+        return super().delay(*args, **kwargs)
+
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         """Send the job. Its id is a UUIDv7 unless `task_id` names a natural one, such as the order's.
 

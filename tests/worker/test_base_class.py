@@ -239,6 +239,27 @@ def test_what_cannot_be_a_schema_is_refused_at_import(app: Celery) -> None:
         Harness.of(app).job(name="opaque", shared=False)(opaque)
 
 
+def test_delay_refuses_arguments_that_no_handler_could_be_called_with(app: Celery, credit: Any) -> None:
+    for args, kwargs, says in (
+        ((), {}, "missing a required argument: 'n'"),
+        ((1, True, 3), {}, "too many positional arguments"),
+        ((object(), 1, True), {}, r"session, job: injected, not sent"),
+        ((), {"n": 1, "m": 2}, "unexpected keyword argument 'm'"),
+        ((1,), {"n": 1}, "multiple values for argument 'n'"),
+        ((), {"n": 1, "session": None}, "unexpected keyword argument 'session'"),
+    ):
+        with pytest.raises(TypeError, match=says) as raised:
+            credit.delay(*args, **kwargs)
+        assert str(raised.value).startswith("credit() ")
+    assert credit.delay("not a number").id, "what they are is checked by the worker, which keeps the evidence"
+    assert credit.apply_async(kwargs={"m": 2}).id, "of beat and canvas: a letter says more than a line of their logs"
+
+    @Harness.of(app).job(name="anything", shared=False, bind=True)
+    def anything(self: JobTask, session: Session, *numbers: int, **more: str) -> None: ...
+
+    assert anything.delay(1, 2, a="b").id
+
+
 def test_default_ids_are_uuid7_and_natural_ones_stay(credit: Any) -> None:
     assert uuid.UUID(credit.delay(n=1).id).version == 7
     assert credit.apply_async(kwargs={"n": 1}, task_id="order-1").id == "order-1"
