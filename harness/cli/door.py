@@ -115,7 +115,7 @@ class Refusal(click.ClickException):
     """Ends a command with a message on stderr and a code."""
 
     def __init__(self, message: str, code: int) -> None:
-        super().__init__(masked(message))
+        super().__init__(masked(message).replace("-A yourapp", f"-A {app_name()}"))
         self.exit_code = code  # type: ignore[misc]
 
 

@@ -38,7 +38,7 @@ def listed(letters: Sequence[Letter], now: datetime, width: int) -> list[str]:
                 str(letter.id),
                 span((now - letter.created_at).total_seconds()),
                 str(letter.reason),
-                str(letter.attempts),
+                str(_tries(letter)),
                 letter.task + _note(letter),
             ),
             # The module of the error's type is in `show`: here its message has the room.
@@ -152,7 +152,7 @@ def _facts(letter: Letter, fence: FenceRow | None, waits: bool, blocks: bool) ->
         ("reason", str(letter.reason)),
         ("error", line(f"{letter.error_type}: {letter.error_message}", 200)),
         ("needs a person", letter.surfaced),
-        ("tries", f"{letter.attempts} ({many(letter.deliveries, 'delivery')} since the last outcome)"),
+        ("tries", f"{_tries(letter)} ({many(letter.deliveries, 'delivery')} since the last outcome)"),
         ("replays", letter.replays),
         ("fingerprint", letter.fingerprint),
         ("correlation id", letter.correlation_id),
@@ -169,6 +169,11 @@ def _facts(letter: Letter, fence: FenceRow | None, waits: bool, blocks: bool) ->
         ("fence", state + (", waits in the inbox" if waits else "")),
         ("next", next_step(letter, fence, waits)),
     ]
+
+
+def _tries(letter: Letter) -> int:
+    """Those that were spent: `NotReady` spends none, though the last call counts as one in the letter's row."""
+    return letter.attempts - (letter.reason is Reason.not_ready and letter.attempts > 0)
 
 
 def _place(letter: Letter) -> str:

@@ -13,6 +13,8 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+#: The folder under another user is this open file: its path may be closed to that user.
+HERE = 20
 
 
 def main(parent: str, death_signal: str, uid: str, gid: str, folder: str, _: str, *command: str) -> None:
@@ -22,6 +24,7 @@ def main(parent: str, death_signal: str, uid: str, gid: str, folder: str, _: str
     os.umask(0o077)
     os.chdir(folder)  # before the user changes: the parents of the folder may be closed to the new one
     if uid != "-":
+        os.dup2(os.open(".", os.O_RDONLY), HERE)
         os.setgroups([])
         os.setgid(int(gid))
         os.setuid(int(uid))

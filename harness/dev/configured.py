@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 DATABASE = "HARNESS_DATABASE_URL"
 BROKER = "CELERY_BROKER_URL"
 RESULTS = "CELERY_RESULT_BACKEND"
+#: Whose variables a shell has: the folder of the run that wrote them.
+FOLDER = "HARNESS_DEV_FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,14 @@ def configured(app_name: str) -> Configured:
     except ConfigError:  # none; what else may be wrong is said by the programs, each of which reads the settings
         database = None
     return Configured(database, app.conf.broker_url, app.conf.result_backend)
+
+
+def whose(name: str) -> str:
+    """Where a URL that is used comes from: the environment's variable `name`, or the app's configuration."""
+    if not os.environ.get(name):
+        return "the configured one"
+    run = os.environ.get(FOLDER)
+    return f"from {name} in the environment" + (f" (of the run in {run})" if run else "")
 
 
 def without_password(url: str) -> str:

@@ -7,11 +7,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.dev.configured import BROKER, DATABASE, RESULTS
+from harness.dev.configured import BROKER, DATABASE, FOLDER, RESULTS
 
 NAMES = (DATABASE, BROKER, RESULTS)
-#: Whose variables a shell has: the folder of the run that wrote them.
-FOLDER = "HARNESS_DEV_FOLDER"
 
 
 class EnvFile:

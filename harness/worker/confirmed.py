@@ -74,7 +74,11 @@ class _Confirms:
         """Move what is known into `sent`."""
         for row in self._confirmed:
             if self._returned and _mark(outgoing.headers_of(row), row.message.body) in self._returned:
-                text = f"the broker has no queue {row.message.queue!r}: job {row.job_id} waits in the inbox for one"
+                queue = row.message.queue
+                text = (
+                    f"the broker has no queue {queue!r}: job {row.job_id} waits in the inbox for one. Start a worker "
+                    f"with -Q {queue}, or correct task_routes or queue= where the job is sent"
+                )
                 sent.refused[row.id] = Unroutable(text)
             else:
                 sent.confirmed.add(row.id)

@@ -13,6 +13,7 @@ from harness.enqueue import Enqueued, put
 from harness.enqueue.put import Steps
 from harness.store.enqueueing import Entry
 from harness.worker.decode import arguments_of
+from harness.worker.enqueue_slips import refuse_arguments, refuse_name, refuse_slips
 from harness.worker.enqueueing import Options, entry, entry_of, not_a_job
 from harness.worker.on_connection import first, is_async, run_async, run_steps
 from harness.worker.typed import Both, Call, Late, Later, P, Plain, TypedJob, WithJob, WithSession
@@ -128,11 +129,7 @@ class Enqueues:
         options = {name: value for name, value in kwargs.items() if name in OPTIONS}
         rest = {name: value for name, value in kwargs.items() if name not in options}
         if isinstance(job, Signature):
-            if args or rest:
-                raise UsageError(
-                    "Arguments were given to a signature, which has its own: harness.enqueue(session, job.s(…), "
-                    "job_id=…)."
-                )
+            refuse_arguments(args, rest, OPTIONS)
             made = entry_of(harness.app, job, Options(**options))
         else:
             made = _direct(harness, job, args, rest, options)
@@ -167,8 +164,11 @@ def _direct(harness: "Harness", job: Any, args: Any, kwargs: dict[str, Any], opt
     from harness.worker.task import JobTask
 
     task = job._get_current_object() if hasattr(job, "_get_current_object") else job  # a shared task is a proxy
+    if isinstance(task, str):
+        refuse_name(harness.app, task)
     if not (isinstance(task, JobTask) and task.is_job) or task.app is not harness.app:
         raise not_a_job(getattr(task, "name", task))
+    refuse_slips(task.name, task.spec.signature.sent, kwargs, OPTIONS)
     both = [name for name in options if name in task.spec.signature.sent.parameters]
     if both:
         raise UsageError(

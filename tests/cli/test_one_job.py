@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from harness.core.reason import Reason
 from tests.cli.conftest import Shell
 from tests.letters import Place
 
@@ -67,6 +68,13 @@ def test_the_id_of_a_job_is_no_number_of_a_letter(shell: Shell) -> None:
         assert f"dead-letters list --job-id {words[1]}" in said
 
 
+def test_not_ready_spends_no_try(place: Place, shell: Shell) -> None:
+    letter_id = place.dead("a", reason=Reason.not_ready)
+    place.run("UPDATE core.dead_letters SET attempts = 1")
+    assert shell("dead-letters", "list").stdout.splitlines()[1].split()[3] == "0"
+    assert "  tries          0 (" in shell("dead-letters", "show", letter_id).stdout
+
+
 def test_a_task_of_another_name(place: Place, shell: Shell) -> None:
     place.dead("a", task="billing.credit_points")
     assert "is billing.credit_points meant?" in shell("dead-letters", "list", "--task", "credit_points").stdout
@@ -115,6 +123,9 @@ def test_a_role_without_rights(place: Place) -> None:
         said = poor("inbox", code=1).stderr
         assert "permission denied for schema core" in said
         assert "harness migrate --grants ROLE" in said
+        checked = " ".join(poor("check", code=1).stdout.split())
+        assert "may not: USAGE on schema core" in checked
+        assert "harness migrate --grants ROLE" in checked
         poor.close()
     finally:
         place.run("DROP ROLE one_job_test")

@@ -170,10 +170,17 @@ def test_nothing_outlives_its_kill(tmp_path: Path) -> None:
 def test_configured_servers_win(tmp_path: Path, database: str, redis_url: str) -> None:
     with running(tmp_path, HARNESS_DATABASE_URL=database, CELERY_BROKER_URL=redis_url) as dev:
         dev.wait_for(r"worker \|.* ready\.")
-        assert [path.name for path in dev.data.iterdir() if not path.name.startswith("celerybeat-schedule")] == []
+        assert [p.name for p in dev.data.iterdir() if not p.name.startswith("celerybeat-schedule")] == ["lock"]
+        (tmp_path / "second").mkdir()
+        (tmp_path / "second" / "data").symlink_to(dev.data)
+        with running(tmp_path / "second", HARNESS_DATABASE_URL=database, CELERY_BROKER_URL=redis_url) as second:
+            assert second.process.wait(30) == 1, "two beats with one schedule file"
+            assert f"/data is in use by process {dev.process.pid}: stop that first" in second.output
+        assert dev.process.poll() is None
         dev.process.send_signal(signal.SIGTERM)
         assert dev.process.wait(40) == 0
-        assert dev.output.count("the configured one, ") == 2
+        assert "from HARNESS_DATABASE_URL in the environment, " in dev.output
+        assert "from CELERY_BROKER_URL in the environment, " in dev.output
         assert database.split("@")[0] not in dev.output
 
 
@@ -208,7 +215,7 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
         (tmp_path / "second" / "data").symlink_to(first.data)
         with running(tmp_path / "second") as second:
             assert second.process.wait(30) == 1
-            assert re.search(rf"error: .*/postgres is in use by process {first.process.pid}: stop that", second.output)
+            assert re.search(rf"error: .*/data is in use by process {first.process.pid}: stop that", second.output)
         first.process.send_signal(signal.SIGTERM)  # also while it still starts
         assert first.process.wait(40) == 0
 

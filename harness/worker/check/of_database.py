@@ -109,7 +109,8 @@ def read_only(facts: Facts) -> Iterator[Found]:
     part="database",
     about="what the role may do with the tables",
     means="Outcomes cannot be recorded: the messages are held, or the evidence of a failure cannot be written.",
-    do="GRANT it, or run `harness migrate` as the role of the workers.",
+    do="Have the owner of the tables run the GRANTs that this writes: celery -A yourapp harness migrate --grants ROLE. "
+    "Or run `harness migrate` as the role of the workers.",
 )
 def privileges(facts: Facts) -> Iterator[Found]:
     server = facts.server
