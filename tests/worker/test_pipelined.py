@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from redis import Redis
 
 from harness.store.inbox import InboxRow
 from harness.worker import pipelined
+from harness.worker import publisher as publisher_module
 from harness.worker.one_by_one import OneByOne
 from harness.worker.pipelined import Pipelined
 from harness.worker.publisher import Publisher
@@ -201,6 +204,26 @@ def test_a_server_without_memory(publish: Callable[..., Publisher], own_redis: V
         client.config_set("maxmemory", 0)
     assert publisher(rows).confirmed == set(range(5))
     assert waiting(own_redis.url) == names(*range(5))
+
+
+def test_a_server_that_hangs(
+    publish: Callable[..., Publisher], own_redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the commands and says nothing, as a machine does that is gone: the relay must not wait for ever."""
+    monkeypatch.setattr(publisher_module, "ANSWERED_WITHIN", 1.0)
+    publisher = publish(own_redis.url)
+    assert publisher([row(1000)]).confirmed == {1000}
+    assert own_redis.pid is not None
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):  # on a connection that was open, then on one that is to be opened
+            sent = publisher([row(number) for number in range(50)])
+            assert (sent.confirmed, sent.refused) == (set(), {})
+            assert sent.error is not None
+    finally:
+        os.kill(own_redis.pid, signal.SIGCONT)
+    assert publisher([row(50)]).confirmed == {50}
+    assert set(waiting(own_redis.url)) >= {"job-1000", "job-50"}
 
 
 def test_priorities_and_the_prefix_of_all_keys(publish: Callable[..., Publisher], redis_url: str) -> None:
