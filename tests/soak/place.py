@@ -8,12 +8,24 @@ from pathlib import Path
 
 from tests.services import Databases, Servers, Service
 from tests.soak import traces
+from tests.soak.foreign import QUEUE
 from tests.sweep.left import Broker
 from tests.worker.proxy import Proxy
 from tests.worker.running import State, Worker
 
 #: Processes in the pool of each worker.
 POOLS = (1, 4)
+
+
+class SoakWorker(Worker):
+    app = "tests.soak.app"
+
+
+def prepare(state: State) -> None:
+    """The tables of producer and jobs: orders, what a run of a job with a key saw, and calls to the other side."""
+    state.sql("CREATE TABLE orders (job_id text PRIMARY KEY, key text, number int)")
+    state.sql("CREATE TABLE order_runs (id bigserial PRIMARY KEY, key text, number int, over int[])")
+    state.sql("CREATE TABLE calls (job_id text)")
 
 
 class Place:
@@ -25,12 +37,12 @@ class Place:
         self.server: Service = servers.own_rabbitmq() if kind == "rabbitmq" else servers.own_redis()
         self.database_url = Databases(self.postgres.url).make()
         self.state = State(self.database_url)
-        self.state.sql("CREATE TABLE orders (job_id text PRIMARY KEY)")
+        prepare(self.state)
         traces.install(self.state)
         self.broker = Broker.of(self.server)
         self.database_proxy, self.broker_proxy = Proxy(self.database_url), Proxy(self.server.url)
         self.workers = [
-            Worker(
+            SoakWorker(
                 self.broker_proxy.url,
                 self.database_proxy.url,
                 folder / f"worker{number}.log",
@@ -61,6 +73,10 @@ class Place:
                 worker.kill()
             worker.launch()
         return len(dead)
+
+    def left(self) -> int:
+        """Messages with the broker, delivered or not."""
+        return self.broker.left("jobs") + self.broker.left(QUEUE)
 
     def received(self, job: str) -> bool:
         """Has any worker ever had this job's message?"""

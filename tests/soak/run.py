@@ -34,6 +34,8 @@ class Soak:
     operations: int
     #: Jobs sent straight to a Redis-protocol broker of which no worker ever had a message.
     never_received: list[str]
+    #: Runs of jobs with a key, each of which has looked whether it is its turn.
+    ordered_runs: int
     #: What happened to each job, held against the model.
     traces: Checked
 
@@ -75,7 +77,8 @@ def soak(
         tell("holding what happened to each job against the model")
         kinds = {entry.job: entry.kind for entry in history.entries.values()}
         checked = traces.check(traces.traces(place.state), kinds)
-        return Soak(verdict, dict(chaos.done), history.operations, never, checked)
+        runs = int(place.state.sql("SELECT count(*) FROM order_runs")[0][0])
+        return Soak(verdict, dict(chaos.done), history.operations, never, runs, checked)
     finally:
         history.close()
         place.close()
@@ -96,7 +99,7 @@ def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None
     while True:
         now = time.monotonic()
         open_ = unsettled(history, place.state)
-        rests = None if open_ or place.broker.left("jobs") else rests or now
+        rests = None if open_ or place.left() else rests or now
         if rests is not None and now - rests > AT_REST:
             return
         place.revive()
@@ -130,5 +133,5 @@ def _nothing_left(place: Place, verdict: Verdict) -> None:
         worker.terminate()
     for worker in place.workers:
         worker.stop()
-    if left := place.broker.left("jobs"):
+    if left := place.left():
         verdict.stuck.append(f"{left} messages with the broker")
