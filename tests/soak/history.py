@@ -49,5 +49,12 @@ class History:
             self._file.write(json.dumps(asdict(Entry(job, kind, answer, after))) + "\n")
             self._file.flush()
 
+    def doubt(self) -> None:
+        """The broker has forgotten all that it had: what was not enqueued may have been lost with that."""
+        with self._lock:
+            for entry in self.entries.values():
+                if entry.kind.door != "enqueue" and entry.answer is Answer.ok:
+                    entry.answer, entry.after = Answer.unknown, None
+
     def close(self) -> None:
         self._file.close()

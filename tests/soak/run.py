@@ -66,11 +66,11 @@ def soak(
             over.set()
             load.join()
             producer.close()
-        _settle(place, history, tell)
-        _replay_all(place, tell)
-        _settle(place, history, tell)
+        settle(place, history, tell)
+        replay_all(place, tell)
+        settle(place, history, tell)
         verdict = check(history, place.state)
-        _nothing_left(place, verdict)
+        nothing_left(place, verdict)
         chaos.close()
         lost = [said.split()[0] for said in verdict.lost]
         never = [job for job in lost if not place.received(job)]
@@ -91,7 +91,7 @@ def _torment(chaos: Chaos, dice: random.Random, seconds: float, history: History
         tell(f"{passed:5.0f} s  {len(history.entries):6} jobs  {chaos.step()}")
 
 
-def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None:
+def settle(place: Place, history: History, tell: Callable[[str], None]) -> None:
     """Wait until nothing is on its way; what is not at rest by then is stuck, and found by the check."""
     began = progress = time.monotonic()
     said, fewest = 0.0, len(history.entries) + 1
@@ -114,7 +114,7 @@ def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None
         time.sleep(0.3)
 
 
-def _replay_all(place: Place, tell: Callable[[str], None]) -> None:
+def replay_all(place: Place, tell: Callable[[str], None]) -> None:
     """As an operator who has mended what was wrong: the letters of jobs that their worker's death has made."""
     from harness.replay import replay_many
 
@@ -127,7 +127,7 @@ def _replay_all(place: Place, tell: Callable[[str], None]) -> None:
     shop.close()
 
 
-def _nothing_left(place: Place, verdict: Verdict) -> None:
+def nothing_left(place: Place, verdict: Verdict) -> None:
     """Stop every worker; what they held comes back into the queue, where it is counted."""
     for worker in place.workers:
         worker.terminate()

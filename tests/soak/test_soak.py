@@ -133,7 +133,7 @@ UNKNOWN_THEN_REPLAYED = [
         ("keyed", [Seen("", 0), Seen("waiting", 1), Seen("done", None, "", 1)], None),
         ("received", [Seen("", 0), Seen("done", None, "", 1)], None),
         ("received garbage", [Seen("dead", None, "pending")], None),
-        ("received garbage", [Seen("", 0), Seen("done", None, "", 1)], 0),
+        ("received garbage", [Seen("", 0), Seen("done", None, "", 1)], 1),
     ],
 )
 def test_the_paths(kind: str, trace: list[Seen], place: int | None) -> None:
