@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -21,12 +22,16 @@ class Answer(StrEnum):
 
 @dataclass
 class Entry:
-    """One job. `after`: it is the next step of a job in the history, and there if that one is done."""
+    """One job. `after`: it is the next step of a job in the history, and there if that one is done.
+
+    `at`: when it was sent last, in seconds of the epoch.
+    """
 
     job: str
     kind: Kind
     answer: Answer
     after: str | None = None
+    at: float = field(default_factory=time.time)
 
 
 class History:
@@ -40,13 +45,14 @@ class History:
 
     def note(self, job: str, kind: Kind, answer: Answer, after: str | None = None) -> None:
         """Of a job that is sent twice the best answer counts."""
+        entry = Entry(job, kind, answer, after)
         with self._lock:
             known = self.entries.get(job)
             order = list(Answer)
             if known is None or order.index(answer) < order.index(known.answer):
-                self.entries[job] = Entry(job, kind, answer, after)
+                self.entries[job] = entry
             self.operations += 1
-            self._file.write(json.dumps(asdict(Entry(job, kind, answer, after))) + "\n")
+            self._file.write(json.dumps(asdict(entry)) + "\n")
             self._file.flush()
 
     def doubt(self) -> None:

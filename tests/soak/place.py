@@ -98,8 +98,9 @@ class Place:
         return self.broker.left("jobs") + self.broker.left(QUEUE)
 
     def received(self, job: str) -> bool:
-        """Has any worker ever had this job's message?"""
-        return any(f"[{job}] received" in worker.text() for worker in self.workers)
+        """Has any worker, or receiver, ever had this job's message?"""
+        said = (f"[{job}] received", f"job_id={job} ")
+        return any(part in worker.text() for worker in self.workers for part in said)
 
     def close(self) -> None:
         for worker in self.workers:
