@@ -27,8 +27,12 @@ log = logging.getLogger("harness")
 OWN_FAULT = ("22", "54", "23")
 #: A message that PostgreSQL fails over so often, while it serves others, is given up as well.
 MOST_FAILURES = 5
+#: What is the matter where it answers, and lacks a right or a table.
+REFUSES = "the database takes nothing in"
 #: Bytes of a body that are kept where the whole can't be.
 KEPT_OF_ALL = 1_000_000
+#: Bytes of a body that are kept as they are. In a statement it has twice its size, and PostgreSQL takes none of 1 GiB.
+WHOLE = 256 * 1024 * 1024
 
 
 class Burial:
@@ -40,14 +44,15 @@ class Burial:
     def bury(self, one: Taken, failure: Failure, copy: Copy | None = None) -> None:
         """Write the letter: with the exact message or, where that can't be written, with what can."""
         copy = copy or Copy(arrival_of(one), worker=self.name)
-        for shorten in (_as_it_is, Wire.with_plain_headers, _cut):
+        whole = (_as_it_is, Wire.with_plain_headers) if len(one.wire.message.body) <= WHOLE else ()
+        for shorten in (*whole, _cut):
             try:
                 kept = replace(copy, arrival=replace(copy.arrival, message=shorten(one.wire).message))
                 self._record(one, kept, failure)
                 return
             except (DBAPIError, ValueError, MemoryError, OverflowError) as error:
                 if isinstance(error, DBAPIError) and not sqlstate(error).startswith(OWN_FAULT):
-                    raise Away(type(error).__name__) from error
+                    raise Away(refusal(error), REFUSES) from error
                 log.warning("receive: the letter of a message can't be written so (%s)", type(error).__name__)
             except Unrecorded as error:
                 one.failures += 1
@@ -73,6 +78,18 @@ class Burial:
             return True
         except (DatabaseAway, DBAPIError):
             return False
+
+
+def refusal(error: DBAPIError) -> str:
+    """What PostgreSQL says, and what to do where it lacks a right, or a table."""
+    why = str(error.orig).strip().splitlines()[0][:300]
+    do = {
+        "42501": "give the role its rights: `celery … harness migrate --grants ROLE` writes them",
+        "42P01": "run `celery … harness migrate`",
+        "42703": "run `celery … harness migrate`",
+        "3F000": "run `celery … harness migrate`",
+    }.get(sqlstate(error))
+    return why if do is None else f"{why}; {do}"
 
 
 def own_fault(error: BaseException) -> Failure:

@@ -19,7 +19,7 @@ from harness.process.deliver import deliver
 from harness.receive import Received
 from harness.store.database import DatabaseAway, sqlstate
 from harness.store.enqueueing import Entry
-from harness.worker.burial import MOST_FAILURES, OWN_FAULT, Burial, own_fault
+from harness.worker.burial import MOST_FAILURES, OWN_FAULT, REFUSES, Burial, own_fault, refusal
 from harness.worker.enqueue import run_steps
 from harness.worker.news import news_of
 from harness.worker.receive import steps_of
@@ -80,8 +80,7 @@ class Intake:
                 return
             if isinstance(error, DBAPIError) and not sqlstate(error).startswith(OWN_FAULT):
                 # A missing table or right, an older schema: no fault of the message.
-                why = str(error.orig).strip().splitlines()[0][:300]
-                raise Away(f"it answers, but takes nothing in: {why}") from error
+                raise Away(refusal(error), REFUSES) from error
             self.burial.bury(one, own_fault(error))
 
     def _away(self, one: Taken, error: Exception) -> None:

@@ -5,18 +5,23 @@ from collections.abc import Callable
 from typing import Any
 
 from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
-from kombu import Consumer
+from kombu import Consumer, Queue
 
+from harness.core.errors import UsageError
 from harness.worker.clients import keep_client
 from harness.worker.envelope import take_anything
 from harness.worker.exact import keep_bytes
 from harness.worker.popped import keep_popped
-from harness.worker.source import Source
+from harness.worker.source import NO_STREAMS, Source
 
 log = logging.getLogger("harness")
 
 #: Seconds until a queue that is not there is looked for again.
 MISSING = 15.0
+#: RabbitMQ puts it on each message of a stream.
+STREAM_OFFSET = "x-stream-offset"
+MAKE = "Make the queue, or give the user of the broker its rights"
+ANOTHER = "Name another queue"
 
 
 class Line:
@@ -25,6 +30,7 @@ class Line:
     def __init__(self, source: Source, most: int, take: Callable[[Source, Any], None]) -> None:
         self.source, self.most, self.take = source, most, take
         self.consumer: Any = None
+        self._connection: Any = None
         self._said: str | None = None
 
     @property
@@ -40,6 +46,9 @@ class Line:
         except (NotFound, AccessRefused, PreconditionFailed) as error:
             self._refused(str(error))
             return False
+        except UsageError as error:
+            self._refused(str(error), ANOTHER)
+            return False
         channel = connection.channel()
         for keep in (keep_bytes, take_anything, keep_client, keep_popped):
             keep(channel)
@@ -51,7 +60,7 @@ class Line:
         except (NotFound, AccessRefused) as error:
             self._refused(str(error))
             return False
-        self.consumer, self._said = consumer, None
+        self.consumer, self._said, self._connection = consumer, None, connection
         return True
 
     def _declared(self, connection: Any) -> Any:
@@ -62,6 +71,8 @@ class Line:
                     queue(channel).declare()
                 return queue
             except PreconditionFailed as error:
+                if _says_stream(error):
+                    raise UsageError(NO_STREAMS) from error
                 log.warning(
                     "receive: queue %s is there with other properties, and is used as it is: %s", queue.name, error
                 )
@@ -72,23 +83,38 @@ class Line:
                 queue(channel).queue_declare(passive=True)
         return queue
 
-    def _refused(self, why: str) -> None:
+    def _refused(self, why: str, do: str = MAKE) -> None:
         if why != self._said:
             self._said = why
-            log.error(
-                "receive: source %s gets nothing from queue %s: %s. Make the queue, or give the user of the broker its "
-                "rights; it is looked for every %g s",
-                self.source.name,
-                self.source.queue.name,
-                why,
-                MISSING,
-            )
+            text = "receive: source %s gets nothing from queue %s: %s. %s; it is looked for every %g s"
+            log.error(text, self.source.name, self.source.queue.name, why.rstrip("."), do, MISSING)
 
     def _take(self, message: Any) -> None:
+        if STREAM_OFFSET in (message.headers or ()) and self._is_stream():
+            self._refused(NO_STREAMS, ANOTHER)
+            self.end()
+            return
         self.take(self.source, message)
+
+    def _is_stream(self) -> bool:
+        """Anybody may write that header: the broker tells, when it is asked to make another queue of that name."""
+        try:
+            with self._connection.channel() as channel:
+                other = Queue(self.source.queue.name, channel=channel, durable=True)
+                other.queue_arguments = {"x-queue-type": "classic"}
+                other.queue_declare()
+        except PreconditionFailed as error:
+            return _says_stream(error)
+        except AccessRefused:
+            return True  # it can't be asked
+        return False
 
     def end(self) -> None:
         """Take no more."""
         consumer, self.consumer = self.consumer, None
         if consumer is not None:
             consumer.cancel()
+
+
+def _says_stream(error: PreconditionFailed) -> bool:
+    return "'x-queue-type'" in str(error) and "'stream'" in str(error)

@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tenacity
+from sqlalchemy.exc import DBAPIError
 
 from harness.store.database import DatabaseAway
+from harness.worker.burial import refusal
 from harness.worker.chosen import chosen
 from harness.worker.intake import Intake
 from harness.worker.line import MISSING, Line
@@ -31,6 +33,8 @@ log = logging.getLogger("harness")
 
 #: Seconds: how long the loop waits for a message; for one more, when it has one.
 IDLE, MORE = 0.5, 0.005
+#: Bytes of bodies in hand at which no more is taken.
+HEAVY = 64 * 1024 * 1024
 #: Seconds that a receiver which is told to end goes on trying to store what it has in hand.
 GRACE = 5.0
 _WAIT = tenacity.wait_random_exponential(multiplier=0.2, max=5)
@@ -90,9 +94,8 @@ class Receiver:
                 failures += 1
                 if failures in (1, 10) or failures % 100 == 0:
                     kind = "away" if isinstance(error, DatabaseAway) else "not ready"
-                    log.warning(
-                        "receive: the database is %s, nothing is taken: %s", kind, str(error).splitlines()[0][:300]
-                    )
+                    why = refusal(error) if isinstance(error, DBAPIError) else str(error).splitlines()[0][:300]
+                    log.warning("receive: the database is %s, nothing is taken: %s", kind, why)
                 stop.wait(_after(failures))
         return False
 
@@ -137,15 +140,26 @@ class Receiver:
         """Take what is there, up to a batch; wait a little where there is nothing."""
         wait = MORE if self._due() else IDLE
         for _ in range(self.batch):
-            before = len(self.hand)
+            if sum(len(one.wire.message.body) for one in self.hand) >= HEAVY:
+                if not self._due():
+                    time.sleep(IDLE)
+                return  # the broker keeps the rest, and ends the connection where that lasts too long
+            last = self.hand[-1:]
             try:
                 connection.drain_events(timeout=wait)
             except TimeoutError:
                 return
-            wait = MORE if len(self.hand) > before else wait
+            wait = MORE if self.hand[-1:] != last else wait
 
     def _take(self, source: Source, message: Any) -> None:
-        self.hand.append(look(source, message, self.intake.name))
+        # A Redis-protocol broker gives a message again whose visibility time-out is over, to whoever asks: to us, too.
+        tag, one = message.delivery_tag, look(source, message, self.intake.name)
+        for known in self.hand:
+            if known.source is source and known.message.delivery_tag == tag:
+                one.failures = known.failures
+                self.hand.remove(known)
+                break
+        self.hand.append(one)
 
     def _due(self) -> list[Taken]:
         """What is in hand and may be tried now."""
@@ -163,7 +177,7 @@ class Receiver:
         except Away as error:
             self._failures += 1
             if self._failures in (1, 10) or self._failures % 100 == 0:
-                log.warning("receive: the database is away, holding %d messages: %s", len(self.hand), str(error)[:300])
+                log.warning("receive: %s, holding %d messages: %s", error.what, len(self.hand), str(error)[:300])
             self._next_try = time.monotonic() + _after(self._failures)
         done = [one for one in self.hand if one.decided]
         self.hand = [one for one in self.hand if not one.decided]

@@ -13,12 +13,16 @@ from harness.store.enqueueing import Entry
 from harness.store.inbox import Arrival
 from harness.worker.receive import entry_of
 from harness.worker.source import Source
-from harness.worker.unpack import unpack
+from harness.worker.unpack import LARGEST, unpack
 from harness.worker.wire import CONSUMER, GENERATION, Wire, id_of, wire_of
 
 
 class Away(HarnessError):
-    """The database can't take anything now; the messages stay in hand."""
+    """The database can't take anything now; the messages stay in hand. `what` is the matter with it."""
+
+    def __init__(self, why: str, what: str = "the database is away") -> None:
+        super().__init__(why)
+        self.what = what
 
 
 @dataclass(eq=False)
@@ -63,6 +67,8 @@ def _read(source: Source, message: Any, wire: Wire) -> Entry:
         raise Unreadable(f"its body can't be unpacked: {message.errors[0][1]!r}")
     exact = wire.message
     body = exact.body
+    if len(body) > LARGEST:
+        raise Unreadable(f"its body has {len(body):,} bytes; up to {LARGEST:,} are read")
     if compression := exact.headers.get("compression"):
         body = unpack(body, compression)
     info = message.delivery_info if isinstance(message.delivery_info, dict) else {}

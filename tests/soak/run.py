@@ -25,6 +25,8 @@ QUIET, LONGEST = 90.0, 900.0
 AT_REST = 3.0
 #: Seconds around the death of a process in which a Redis-protocol server may hand a message to nobody.
 DYING = 0.7
+#: When a job was done, and so its next one sent.
+DONE_AT = "SELECT job_id, extract(epoch FROM processed_at)::float AS at FROM core.processed_jobs WHERE state = 'done'"
 
 
 @dataclass
@@ -92,9 +94,11 @@ def _handed_to_the_dead(place: Place, history: History, verdict: Verdict, kills:
     its connection what is sent goes nowhere. Such a job was sent at that moment, and no process ever had it.
     """
     found = []
+    done = {row.job_id: row.at for row in place.state.sql(DONE_AT)}
     for said in [*verdict.lost] if place.kind == "redis" else ():
         entry = history.entries[said.split()[0]]
-        dying = any(kill - DYING < entry.at < kill + DYING for kill in kills)
+        sent = entry.at if entry.after is None else done[entry.after]
+        dying = any(kill - DYING < sent < kill + DYING for kill in kills)
         if entry.kind.door != "enqueue" and dying and not place.received(entry.job):
             verdict.lost.remove(said)
             found.append(entry.job)
