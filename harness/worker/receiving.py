@@ -34,7 +34,7 @@ log = logging.getLogger("harness")
 #: Seconds: how long the loop waits for a message; for one more, when it has one.
 IDLE, MORE = 0.5, 0.005
 #: Bytes of bodies in hand at which no more is taken.
-HEAVY = 64 * 1024 * 1024
+HEAVY = 16 * 1024 * 1024
 #: Seconds that a receiver which is told to end goes on trying to store what it has in hand.
 GRACE = 5.0
 _WAIT = tenacity.wait_random_exponential(multiplier=0.2, max=5)
