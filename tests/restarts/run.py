@@ -33,7 +33,7 @@ class Restart(NamedTuple):
 
     server: str
     kill: bool = True
-    away: float = 2.0
+    away: float = 1.0
 
     def __str__(self) -> str:
         return f"{self.server} {'killed' if self.kill else 'stopped'}, {self.away:g} s away"
@@ -63,7 +63,7 @@ def restarts(
     *,
     seed: int,
     rate: float = 8.0,
-    load: float = 4.0,
+    load: float = 3.0,
     forgets: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Restarted:
