@@ -23,6 +23,8 @@ OK, REFUSED, USAGE, NOTHING, PARTLY = 0, 1, 2, 3, 4
 EXIT_CODES = "Exit codes: 0 done; 1 error or refused; 2 wrong usage; 3 nothing matched; 4 a part of it failed."
 
 #: undefined_table, invalid_schema_name, undefined_column, undefined_function: the tables are not (all) there.
+#: insufficient_privilege
+_NO_RIGHTS = "42501"
 _NOT_MIGRATED = ("42P01", "3F000", "42703", "42883")
 _WIDTH = 160
 NO_URL = "harness_database_url is no URL of PostgreSQL. One looks like postgresql://user:password@host:5432/database"
@@ -142,7 +144,11 @@ def _database(ctx: click.Context, error: DBAPIError) -> str:
             f"The tables of the harness are not in {_where(ctx)}, or they are older than this release ({first}). "
             f"Create or upgrade them: celery -A {app_name()} harness migrate"
         )
-    return f"PostgreSQL refused ({sqlstate(error)}): {first}"
+    refused = f"PostgreSQL refused ({sqlstate(error)}): {first}"
+    if sqlstate(error) == _NO_RIGHTS:
+        role = make_url(Harness.of(ctx.obj.app).settings.database_url).username or "ROLE"
+        return f"{refused}. What writes its rights: celery -A {app_name()} harness migrate --grants {role}"
+    return refused
 
 
 def _away(ctx: click.Context, why: str) -> str:

@@ -28,9 +28,11 @@ def wrap(owner: Any, name: str, job_of: Callable[..., str], before: str = "", af
 def put_up() -> None:
     """Wrap everything, once per process tree."""
     _in_the_child()
+    _of_order()
     _in_the_parent()
     _behind_the_outcome()
     _in_the_relay()
+    _in_the_receiver()
     _of_the_operator()
     _of_the_producer()
 
@@ -72,6 +74,15 @@ def _in_the_child() -> None:
     wrap(deliver, "stand_aside", _of_copy, "before_stand_aside", "after_stand_aside")
     wrap(verdict, "_record", _of_copy, after="verdict_before_commit")
     wrap(deliver, "verdict", _of_copy, "before_verdict", "verdict_after_commit")
+
+
+def _of_order() -> None:
+    deliver, work, external = (_module(f"process.{name}") for name in ("deliver", "work", "external"))
+    for module in (work, external):
+        wrap(module, "take_turn", _of_copy, after="turn_taken")
+    wrap(deliver, "stand_out_of_turn", _of_copy, "before_turn_back", "after_turn_back")
+    for module in (deliver, _module("worker.after")):
+        wrap(module, "pass_on", _of_copy, "before_pass_on", "after_pass_on")
 
 
 def _in_the_parent() -> None:
@@ -125,6 +136,43 @@ def _in_the_relay() -> None:
     Publisher.__call__ = publishing  # type: ignore[method-assign]
     first = lambda _relay, rows: rows[0].job_id if rows else ANY  # noqa: E731
     wrap(Relay, "_release", first, "relay_before_release", "relay_after_release")
+
+
+def _in_the_receiver() -> None:
+    from harness.worker.burial import Burial
+    from harness.worker.receiving import Receiver
+
+    intake = _module("worker.intake")
+    # A batch goes under its first one's name.
+    wrap(
+        intake.Intake,
+        "_store",
+        lambda _intake, batch: batch[0].read.arrival.job_id,
+        "before_take",
+        "take_committed",
+    )
+    run_steps = intake.run_steps
+
+    def storing(harness: Any, session: Any, steps: Any) -> Any:
+        answers = run_steps(harness, session, steps)
+        for answer in answers:
+            hit("take_written", answer.job_id)
+        return answers
+
+    intake.run_steps = storing
+    wrap(
+        Burial, "_record", lambda _burial, _one, copy, _: copy.arrival.job_id, "before_take_letter", "after_take_letter"
+    )
+    wrap(Receiver, "_acknowledge", lambda _receiver, one: _of_taken(one), after="take_acknowledged")
+
+
+def _of_buried(_burial: Any, _one: Any, copy: Any, _failure: Any) -> str:
+    return str(copy.arrival.job_id)
+
+
+def _of_taken(one: Any) -> str:
+    arrival = getattr(one.read, "arrival", None)
+    return ANY if arrival is None else str(arrival.job_id)
 
 
 def _of_the_operator() -> None:

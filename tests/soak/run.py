@@ -23,6 +23,10 @@ from tests.soak.traces import Checked
 QUIET, LONGEST = 90.0, 900.0
 #: Seconds without anything on its way before all is at rest: RabbitMQ counts what is unacknowledged once a second.
 AT_REST = 3.0
+#: Seconds around the death of a process in which a Redis-protocol server may hand a message to nobody.
+DYING = 0.7
+#: When a job was done, and so its next one sent.
+DONE_AT = "SELECT job_id, extract(epoch FROM processed_at)::float AS at FROM core.processed_jobs WHERE state = 'done'"
 
 
 @dataclass
@@ -32,8 +36,10 @@ class Soak:
     verdict: Verdict
     chaos: dict[str, int]
     operations: int
-    #: Jobs sent straight to a Redis-protocol broker of which no worker ever had a message.
-    never_received: list[str]
+    #: Jobs that a Redis-protocol server has handed to a process which had just died, and which are not counted as lost.
+    handed_to_the_dead: list[str]
+    #: Runs of jobs with a key, each of which has looked whether it is its turn.
+    ordered_runs: int
     #: What happened to each job, held against the model.
     traces: Checked
 
@@ -64,21 +70,39 @@ def soak(
             over.set()
             load.join()
             producer.close()
-        _settle(place, history, tell)
-        _replay_all(place, tell)
-        _settle(place, history, tell)
+        settle(place, history, tell)
+        replay_all(place, tell)
+        settle(place, history, tell)
         verdict = check(history, place.state)
-        _nothing_left(place, verdict)
+        nothing_left(place, verdict)
         chaos.close()
-        lost = [said.split()[0] for said in verdict.lost]
-        never = [job for job in lost if not place.received(job)]
+        dead = _handed_to_the_dead(place, history, verdict, chaos.kills)
         tell("holding what happened to each job against the model")
         kinds = {entry.job: entry.kind for entry in history.entries.values()}
         checked = traces.check(traces.traces(place.state), kinds)
-        return Soak(verdict, dict(chaos.done), history.operations, never, checked)
+        runs = int(place.state.sql("SELECT count(*) FROM order_runs")[0][0])
+        return Soak(verdict, dict(chaos.done), history.operations, dead, runs, checked)
     finally:
         history.close()
         place.close()
+
+
+def _handed_to_the_dead(place: Place, history: History, verdict: Verdict, kills: list[float]) -> list[str]:
+    """Take out of `verdict.lost` what nobody can have had but a Redis-protocol server.
+
+    It hands a message to whoever waits for one, and has no acknowledgement: between a process's death and the end of
+    its connection what is sent goes nowhere. Such a job was sent at that moment, and no process ever had it.
+    """
+    found = []
+    done = {row.job_id: row.at for row in place.state.sql(DONE_AT)}
+    for said in [*verdict.lost] if place.kind == "redis" else ():
+        entry = history.entries[said.split()[0]]
+        sent = entry.at if entry.after is None else done[entry.after]
+        dying = any(kill - DYING < sent < kill + DYING for kill in kills)
+        if entry.kind.door != "enqueue" and dying and not place.received(entry.job):
+            verdict.lost.remove(said)
+            found.append(entry.job)
+    return found
 
 
 def _torment(chaos: Chaos, dice: random.Random, seconds: float, history: History, tell: Callable[[str], None]) -> None:
@@ -88,7 +112,7 @@ def _torment(chaos: Chaos, dice: random.Random, seconds: float, history: History
         tell(f"{passed:5.0f} s  {len(history.entries):6} jobs  {chaos.step()}")
 
 
-def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None:
+def settle(place: Place, history: History, tell: Callable[[str], None]) -> None:
     """Wait until nothing is on its way; what is not at rest by then is stuck, and found by the check."""
     began = progress = time.monotonic()
     said, fewest = 0.0, len(history.entries) + 1
@@ -96,7 +120,7 @@ def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None
     while True:
         now = time.monotonic()
         open_ = unsettled(history, place.state)
-        rests = None if open_ or place.broker.left("jobs") else rests or now
+        rests = None if open_ or place.left() else rests or now
         if rests is not None and now - rests > AT_REST:
             return
         place.revive()
@@ -111,7 +135,7 @@ def _settle(place: Place, history: History, tell: Callable[[str], None]) -> None
         time.sleep(0.3)
 
 
-def _replay_all(place: Place, tell: Callable[[str], None]) -> None:
+def replay_all(place: Place, tell: Callable[[str], None]) -> None:
     """As an operator who has mended what was wrong: the letters of jobs that their worker's death has made."""
     from harness.replay import replay_many
 
@@ -124,11 +148,11 @@ def _replay_all(place: Place, tell: Callable[[str], None]) -> None:
     shop.close()
 
 
-def _nothing_left(place: Place, verdict: Verdict) -> None:
+def nothing_left(place: Place, verdict: Verdict) -> None:
     """Stop every worker; what they held comes back into the queue, where it is counted."""
     for worker in place.workers:
         worker.terminate()
     for worker in place.workers:
         worker.stop()
-    if left := place.broker.left("jobs"):
+    if left := place.left():
         verdict.stuck.append(f"{left} messages with the broker")
