@@ -229,11 +229,11 @@ class Machine(RuleBasedStateMachine):
             sent = sent._replace(consumer=f"{self.place.service}/{sent.task}", goes_on=True)
         self.parent_records(sent, kind, plan, message)
 
-    @precondition(lambda self: self.at_hand())
+    @precondition(lambda self: self.may_be_met())
     @rule(which=some, does=doing, rival=doing, same=st.booleans(), redelivered=st.booleans())
     def side_by_side(self, which: int, does: str, rival: str, same: bool, redelivered: bool) -> None:
         """A second copy comes while the first one is at work, and waits too long for it."""
-        found = self.at_hand()
+        found = self.may_be_met()
         one = self.broker.pop(found[which % len(found)])
         two = one._replace(redelivered=redelivered or one.redelivered)
         if not same and self.may_meet_another(one):
@@ -262,8 +262,11 @@ class Machine(RuleBasedStateMachine):
         sent = self.broker.pop(found[which % len(found)])
         self.act(lambda: self.place.stand_aside(sent), lambda laws: laws.tx(lambda: laws.stand_aside(sent)))
 
+    # A producer's copy that finds the fence held, and another content in the inbox, waits until the fence has decided:
+    # here for ever, while the first copy is at work.
+
     def unmarked(self) -> list[int]:
-        """The producers' copies, but for those that would wait for the fence again: the inbox has another content."""
+        """The producers' copies that would not wait so."""
         rows = self.world.rows
         return [
             n
@@ -271,13 +274,13 @@ class Machine(RuleBasedStateMachine):
             if sent.generation is None and (sent.key not in rows or rows[sent.key].content == sent.content)
         ]
 
-    def at_hand(self) -> list[int]:
-        """The copies that a worker which knows their tasks would begin to work on under the tasks' own names."""
-        return [n for n, sent in enumerate(self.broker) if sent.consumer == self.place.own(sent.task)]
+    def may_be_met(self) -> list[int]:
+        """The copies that a worker which knows their tasks may work on, beside another copy that would not wait so."""
+        known = {n for n, sent in enumerate(self.broker) if sent.consumer == self.place.own(sent.task)}
+        return sorted(known & {*self.unmarked(), *(n for n in known if self.broker[n].generation is not None)})
 
     def may_meet_another(self, one: Sent) -> bool:
-        """Beside this copy, a copy with another content. Where the inbox has the first one's row that copy waits until
-        the fence has decided, which here it never does while the first is at work."""
+        """Would a copy with another content beside this one not wait so?"""
         return one.generation is None and not one.suspicious and one.key not in self.world.rows
 
     # -- relay, time, people ---------------------------------------------------------------------------------------
