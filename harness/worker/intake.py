@@ -20,10 +20,10 @@ from harness.core.incoming import Delivered, Incoming, Unfit, Unreadable
 from harness.core.message import job_key
 from harness.core.outcome import Completed, Outcome
 from harness.core.reason import Reason
+from harness.process import deliver, record
 from harness.process.busy import is_lock_timeout
 from harness.process.conflict import conflict_failure
 from harness.process.copy import Copy
-from harness.process.deliver import deliver, record
 from harness.receive import Received, ReceiveState
 from harness.store.database import DatabaseAway, sqlstate
 from harness.store.enqueueing import Entry
