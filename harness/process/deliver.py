@@ -18,6 +18,7 @@ from harness.process.copy import Copy, Job
 from harness.process.count import count, killed_its_workers
 from harness.process.eta import wait_for
 from harness.process.external import Outside
+from harness.process.failed import Failed
 from harness.process.holding import Patience, holding
 from harness.process.order import OutOfTurn, pass_on
 from harness.process.order import stand_aside as stand_out_of_turn
@@ -26,7 +27,7 @@ from harness.process.settle import Abandoned, NotRelayed
 from harness.process.spec import JobSpec, Limits
 from harness.process.unknown import give_up
 from harness.process.verdict import Own, verdict
-from harness.process.work import Failed, Handler, Keep, LostAtWork, work
+from harness.process.work import Handler, Keep, LostAtWork, work
 from harness.store.database import Database
 from harness.store.store import Store
 

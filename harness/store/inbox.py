@@ -16,7 +16,8 @@ from sqlalchemy.orm import Session
 from harness.core.message import Message
 from harness.store import codec
 from harness.store.dispatch import Caps, Cursor, Dispatch
-from harness.store.order import Order, Place
+from harness.store.order import Order
+from harness.store.places import Place
 from harness.store.processed_jobs import Key
 
 NO_CAPS = Caps()
