@@ -100,6 +100,13 @@ def test_the_digest_is_that_of_python(shop: Shop) -> None:
     wrong = [case for case, row in zip(cases, found, strict=True) if row.said != digest(*case).hex()]
     assert wrong == []
     # A fraction is written with other digits, or not at all; never with digits that would be taken for another's.
-    for literal in ("1e15", "1e400", "1e-400", "9007199254740993.0", "[" * 60 + "]" * 60):
+    for literal in (
+        "1e15",
+        "1e400",
+        "1e-400",
+        "9007199254740993.0",
+        "[" * 60 + "]" * 60,
+        '{"a":' * 60 + "1" + "}" * 60,
+    ):
         [(said,)] = shop.state.sql(DIGEST, args=f"[{literal}]", kwargs="{}")
         assert said is None, literal
