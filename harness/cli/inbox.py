@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 
 from harness.cli.door import EXIT_CODES, NOTHING, OK, Door, door, json_option
 from harness.cli.text import entries, many, span
-from harness.store.order import MOST_COUNTED, WAITS_ITS_TURN
+from harness.store.order import WAITS_ITS_TURN
+from harness.store.places import MOST_COUNTED
 
 
 @click.command(epilog=EXIT_CODES)

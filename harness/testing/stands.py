@@ -57,10 +57,15 @@ def _of_nobody(*_: Any) -> str:
 def _in_the_child() -> None:
     from harness.worker.task import JobTask
 
-    deliver, verdict, work = (_module(f"process.{name}") for name in ("deliver", "verdict", "work"))
-    wrap(deliver, "count", _of_copy, "before_count", "after_count")
-    wrap(deliver, "put_off", _of_copy, after="wait_written")
-    wrap(deliver._Delivery, "_wait_for", lambda one, _: one.copy.key.job_id, after="wait_committed")
+    names = ("deliver", "record", "eta", "verdict", "work")
+    deliver, record, eta, verdict, work = (_module(f"process.{name}") for name in names)
+    for module in (deliver, record):
+        wrap(module, "count", _of_copy, "before_count", "after_count")
+        wrap(module, "give_up", _of_copy, "before_give_up")
+        wrap(module, "stand_aside", _of_copy, "before_stand_aside", "after_stand_aside")
+        wrap(module, "verdict", _of_copy, "before_verdict", "verdict_after_commit")
+    wrap(eta, "put_off", _of_copy, after="wait_written")
+    wrap(deliver, "wait_for", _of_copy, after="wait_committed")
     wrap(work, "_take", lambda _session, _store, copy, _limits: copy.key.job_id, "before_fence", "after_fence")
     wrap(JobTask, "invoke", lambda _task, _args, _kwargs, _session, job: job.id, *IN_HANDLER)
     wrap(work, "_call", lambda _session, _connection, _handler, job: job.id, after="before_commit")
@@ -70,10 +75,7 @@ def _in_the_child() -> None:
     wrap(outside, "_keep_message", _of_outside, after="claim_written")
     wrap(outside, "_call", _of_outside, "claim_committed", "done_committed")
     wrap(outside, "_complete", _of_outside, "before_done", "done_written")
-    wrap(deliver, "give_up", _of_copy, "before_give_up")
-    wrap(deliver, "stand_aside", _of_copy, "before_stand_aside", "after_stand_aside")
     wrap(verdict, "_record", _of_copy, after="verdict_before_commit")
-    wrap(deliver, "verdict", _of_copy, "before_verdict", "verdict_after_commit")
 
 
 def _of_order() -> None:

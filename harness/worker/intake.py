@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from harness.core.errors import Unrecorded
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Completed
+from harness.process import deliver
 from harness.process.busy import is_lock_timeout
-from harness.process.deliver import deliver
 from harness.receive import Received
 from harness.store.database import DatabaseAway, sqlstate
 from harness.store.enqueueing import Entry

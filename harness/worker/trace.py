@@ -26,8 +26,8 @@ from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, 
 from harness.core.payload import wrong_shape
 from harness.core.policy import Policy
 from harness.core.reason import Reason
+from harness.process import deliver, record
 from harness.process.copy import Copy
-from harness.process.deliver import deliver, record
 from harness.worker import announce, kept, monitor
 from harness.worker.after import After, DeadLettered
 from harness.worker.asked import asks_result, check_steps, goes_on, request_of
