@@ -24,8 +24,8 @@ from harness.core.ids import uuid7
 from harness.core.message import Message, digest
 from harness.core.outcome import Completed
 from harness.process.copy import Job
-from harness.store.guard import ENDS
 from harness.store.processed_jobs import FenceState, Key
+from harness.store.statements import does
 from harness.worker import announce, monitor
 from harness.worker.envelope import _is_readable
 from harness.worker.harness import Harness
@@ -107,7 +107,7 @@ class _Measured:
             "read the message, digest its arguments": lambda: copy_of(wire, "harness", CONSUMER, digest([], KWARGS)),
             "validate the arguments": lambda: signature.validate([], KWARGS),
             "bind the call": lambda: signature.bind([], KWARGS, values),
-            "guard the handler's statement": lambda: ENDS.search(statement),
+            "guard the handler's statement": lambda: does(statement),
             "tell and log the outcome": lambda: announce.outcome(self.harness, copy, done, 0.001),
             "reply with the proof": lambda: pickle.loads(pickle.dumps(reply)),
         }

@@ -35,6 +35,7 @@ class Step:
     job_id: str
     message: Message
     digest: bytes | None
+    priority: int
     tenant: str | None
     ordering_key: str | None
     correlation_id: str | None
@@ -50,6 +51,7 @@ class Step:
             job_id=self.job_id,
             message=self.message,
             digest=self.digest,
+            priority=self.priority,
             tenant=self.tenant,
             ordering_key=self.ordering_key,
             correlation_id=self.correlation_id or self.job_id,

@@ -105,6 +105,7 @@ def _engine(url: Any, pool_size: int, connect_timeout: int) -> Engine:
         },
     )
     event.listen(engine, "connect", _remember_lock_timeout)
+    event.listen(engine, "checkin", _give_up_changed)
     return engine
 
 
@@ -113,6 +114,12 @@ def _remember_lock_timeout(dbapi_connection: Any, record: Any) -> None:
         cursor.execute("SHOW lock_timeout")
         record.info["lock_timeout"] = cursor.fetchone()[0]
     dbapi_connection.rollback()
+
+
+def _give_up_changed(dbapi_connection: Any, record: Any) -> None:
+    """What a handler has left in the session ends with it. Looked for in its SQL, which costs no round trip."""
+    if dbapi_connection is not None and getattr(dbapi_connection, "leaves", False):
+        record.invalidate()
 
 
 def seconds_until(session: Session, moment: datetime) -> float:

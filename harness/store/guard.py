@@ -1,9 +1,9 @@
 """The handler's transaction is the harness's: what a handler gets refuses to end it, down to the driver.
 
-Effects that are committed before or after the fence's transaction are effects without a fence.
+Effects that are committed before or after the fence's transaction are effects without a fence. And what a handler
+leaves in the session (a SET, a lock, a LISTEN) ends with its job: the connection is given up, the next job has another.
 """
 
-import re
 from typing import Any, NoReturn
 
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
@@ -12,16 +12,7 @@ from psycopg2.extensions import cursor as PgCursor
 from sqlalchemy.orm import Session
 
 from harness.core.errors import TransactionRefused
-
-_GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-_ROLLBACK = r"ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
-#: What ends a transaction or begins another one: as the first statement of a text, or (but for BEGIN and END, which
-#: PL/pgSQL has too) as a later one.
-ENDS = re.compile(
-    rf"^{_GAP}(?:COMMIT|{_ROLLBACK}|BEGIN|START\s+TRANSACTION|END|ABORT|PREPARE\s+TRANSACTION)\b"
-    rf"|;{_GAP}(?:COMMIT|{_ROLLBACK})\b",
-    re.IGNORECASE | re.DOTALL,
-)
+from harness.store.statements import Does, does
 
 
 def refuse(what: str) -> NoReturn:
@@ -56,17 +47,22 @@ class WorkSession(Session):
 
 
 class GuardedCursor(PgCursor):
-    """Refuses the SQL that ends a transaction, while a handler is at work."""
+    """While a handler is at work: refuses the SQL that ends a transaction, and notes what will stay in the session."""
 
     def execute(self, query: Any, vars: Any = None) -> None:
         connection: Any = self.connection
-        if connection.at_work and ENDS.search(query if isinstance(query, str) else _text(query, self)):
-            refuse(f"send {_text(query, self).strip()[:60]!r}")
+        if connection.at_work:
+            what = does(query if isinstance(query, str) else _text(query, self))
+            if what is Does.ends:
+                refuse(f"send {_text(query, self).strip()[:60]!r}")
+            if what is Does.leaves:
+                connection.leaves = True
         super().execute(query, vars)
 
 
 class GuardedConnection(PgConnection):
     """`at_work`: a handler is running. `ended`: the transaction was rolled back meanwhile, and the fence with it.
+    `leaves`: a handler has changed the session, so that nobody else is to get it.
 
     psycopg2 sends BEGIN as a message of its own. `first()` sends it together with the first statement, which saves
     every job a round trip. psycopg2 knows nothing of such a transaction: it is in its autocommit mode meanwhile, and
@@ -75,6 +71,7 @@ class GuardedConnection(PgConnection):
 
     at_work = False
     ended = False
+    leaves = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

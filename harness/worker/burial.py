@@ -11,7 +11,7 @@ from harness.core.errors import Unrecorded
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Outcome
 from harness.process.copy import Copy
-from harness.process.deliver import record
+from harness.process.record import record
 from harness.process.spec import Limits
 from harness.store.database import DatabaseAway, sqlstate
 from harness.worker import announce

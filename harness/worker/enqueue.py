@@ -1,23 +1,20 @@
 """`harness.enqueue` and `enqueue_many`: rows of the inbox in the caller's transaction, whatever connection it is on."""
 
-import inspect
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from celery.canvas import Signature
-from sqlalchemy import Connection
-from sqlalchemy.orm import Session, scoped_session
 
 from harness.core.errors import UsageError
 from harness.core.message import Message, digest
 from harness.enqueue import Enqueued, put
-from harness.enqueue.hint import after_commit
 from harness.enqueue.put import Steps
-from harness.store.enqueueing import Entry, Statement
+from harness.store.enqueueing import Entry
 from harness.worker.decode import arguments_of
 from harness.worker.enqueueing import Options, entry, entry_of, not_a_job
+from harness.worker.on_connection import first, is_async, run_async, run_steps
 from harness.worker.typed import Both, Call, Late, Later, P, Plain, TypedJob, WithJob, WithSession
 
 if TYPE_CHECKING:
@@ -26,7 +23,8 @@ if TYPE_CHECKING:
     from harness.worker.typed import Async, Sync
 
 Seconds: TypeAlias = float | timedelta
-T = TypeVar("T")
+
+__all__ = ["Enqueues", "is_async", "run_async", "run_steps"]
 
 OPTIONS = tuple(field.name for field in fields(Options) if field.name != "passed")
 
@@ -140,7 +138,7 @@ class Enqueues:
             made = _direct(harness, job, args, rest, options)
         steps = _steps(harness, [made])
         if is_async(session):
-            return _first(run_async(harness, session, steps))
+            return first(run_async(harness, session, steps))
         return run_steps(harness, session, steps)[0]
 
     @overload
@@ -185,58 +183,3 @@ def _steps(harness: "Harness", entries: list[Entry]) -> Steps:
         return digest(*arguments_of(harness.app, message))
 
     return put(harness.store.enqueueing, harness.settings.service, entries, read)
-
-
-def is_async(session: Any) -> bool:
-    """Is the connection an asynchronous one? UsageError for what is none at all."""
-    execute = getattr(session, "execute", None)
-    if execute is None:
-        _refuse(session)
-    return inspect.iscoroutinefunction(execute)
-
-
-def run_steps(harness: "Harness", session: Any, steps: Generator[Statement, Any, list[T]]) -> list[T]:
-    """Execute the steps in the caller's transaction."""
-    rows: Any = None
-    while True:
-        try:
-            wanted: Statement = steps.send(rows)
-        except StopIteration as end:
-            owner = session.registry() if isinstance(session, scoped_session) else session
-            if isinstance(owner, Session) and _tells(harness, end.value):
-                _tell(harness, owner, owner.connection())
-            return list(end.value)
-        rows = session.execute(wanted.sql, wanted.values).all()
-
-
-async def run_async(harness: "Harness", session: Any, steps: Generator[Statement, Any, list[T]]) -> list[T]:
-    """The same on an asynchronous connection."""
-    rows: Any = None
-    while True:
-        try:
-            wanted: Statement = steps.send(rows)
-        except StopIteration as end:
-            owner = getattr(session, "sync_session", None)
-            if isinstance(owner, Session) and _tells(harness, end.value):
-                _tell(harness, owner, (await session.connection()).sync_connection)
-            return list(end.value)
-        rows = (await session.execute(wanted.sql, wanted.values)).all()
-
-
-def _tells(harness: "Harness", answers: list[Any]) -> bool:
-    return harness.settings.notify and any(answer.is_new for answer in answers)
-
-
-def _tell(harness: "Harness", session: Session, connection: Connection) -> None:
-    after_commit(session, connection, harness.store.wake.channel, harness.settings.service)
-
-
-async def _first(answers: Awaitable[list[Enqueued]]) -> Enqueued:
-    return (await answers)[0]
-
-
-def _refuse(session: Any) -> NoReturn:
-    raise UsageError(
-        f"{session!r} cannot execute SQL. Pass the Session, Connection, AsyncSession or AsyncConnection of your "
-        "transaction."
-    )

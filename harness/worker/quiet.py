@@ -9,7 +9,7 @@ from billiard.util import LOGGER_NAME as billiard_logger
 from celery.app.trace import LOG_SUCCESS
 
 from harness.core.outcome import Dead, Deferred
-from harness.worker.trace import Delivery
+from harness.worker.delivery import Delivery
 
 _QUOTES = ("return_value", "exc", "traceback", "args", "kwargs")
 

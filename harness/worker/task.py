@@ -1,30 +1,28 @@
 """`JobTask`, the base class: a Celery task whose run is one delivery of a job."""
 
-import inspect
-import math
-import sys
-import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NoReturn, get_args
+from typing import Any, ClassVar, NoReturn
 
 from celery import Task
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Retry
 from sqlalchemy.orm import Session
 
 from harness.core.classify import Permanents
-from harness.core.errors import ConfigError, DualWrite, RetryLater, UsageError
+from harness.core.errors import RetryLater, UsageError
 from harness.core.ids import uuid7
 from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.process.copy import Job
-from harness.process.spec import External, JobSpec, OnDead
+from harness.process.spec import JobSpec, OnDead
 from harness.store.guard import WorkSession
-from harness.worker import eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
+from harness.worker import dual_write, eager, no_ttl  # noqa: F401  (no_ttl connects to a signal)
 from harness.worker.correlation import CURRENT as _correlation
+from harness.worker.delivery import Delivery
 from harness.worker.due import take_id
 from harness.worker.harness import Harness
-from harness.worker.trace import Delivery
+from harness.worker.options import check as check_options
+from harness.worker.options import spec_of
 from harness.worker.wire import CORRELATION, SENT_AT
 
 #: The types that a handler's parameters are annotated with to have the value injected.
@@ -34,8 +32,6 @@ _CANVAS = (
     "{what} is refused in a job: it would publish outside the transaction and give the job a second life under its "
     "own id. Return a value and let a `link` or a chain go on, or send the next job from the handler."
 )
-#: Tasks of which a dual write has been told.
-_warned: set[str] = set()
 
 
 class JobTask(Task):  # type: ignore[misc]
@@ -97,17 +93,13 @@ class JobTask(Task):  # type: ignore[misc]
             cls.acks_late = Task.acks_late
             cls.throws = Task.throws
             return
-        if _is_external(cls) and cls.Request == JobTask.Request:
+        check_options(cls)
+        if cls.effects == "external" and cls.Request == JobTask.Request:
             cls.Request = "harness.worker.request:ExternalRequest"
         # Also where the project narrows it: a retry must not be reported, a dead letter not twice.
         cls.throws = JobTask.throws
         # Celery calls an errback with more than one parameter in place, as a plain function; a job is sent.
         cls.__header__ = staticmethod(_sent_as_errback)
-        if cls.on_dead not in get_args(OnDead):
-            raise UsageError(f"{cls.name}: on_dead={cls.on_dead!r}: it is one of {', '.join(get_args(OnDead))}.")
-        most = cls.max_in_flight
-        if most is not None and not (type(most) is int and most > 0):
-            raise UsageError(f"{cls.name}: max_in_flight={most!r}: it is a whole number above 0, or None.")
         function = getattr(cls, "__wrapped__", cls.run)
         bound = (
             getattr(cls, "run", None) is not None
@@ -135,7 +127,7 @@ class JobTask(Task):  # type: ignore[misc]
         """
         if not self.is_job:
             return super().apply_async(args, kwargs, task_id, **options)
-        self._warn_of_dual_write()
+        dual_write.warn(self)
         headers = self.job_headers(options.pop("headers", None))
         return super().apply_async(args, kwargs, task_id or take_id() or uuid7(), headers=headers, **options)
 
@@ -147,19 +139,6 @@ class JobTask(Task):  # type: ignore[misc]
         if (correlation := _correlation.get()) is not None:
             made.setdefault(CORRELATION, correlation)
         return made
-
-    def _warn_of_dual_write(self) -> None:
-        """Once per task and process: the handler's transaction may still be rolled back, or may commit unsent."""
-        if _correlation.get() is None or self.name in _warned or self.app.conf.task_always_eager:
-            return
-        _warned.add(self.name)
-        warnings.warn(
-            f"{self.name} is sent from inside of a handler, past its transaction: it is sent also where the handler is "
-            "rolled back, and again by each of its tries. harness.enqueue(session, job, …) sends it with the commit "
-            "and only then; docs/howto/enqueue.md.",
-            DualWrite,
-            stacklevel=_outside_celery(),
-        )
 
     def invoke(self, args: tuple[Any, ...], kwargs: dict[str, Any], session: Session, job: Job) -> Any:
         """Call the handler with validated arguments and what it wants injected."""
@@ -200,82 +179,7 @@ def _sent_as_errback(task_id: str) -> None:
     """What Celery passes to an errback that it sends."""
 
 
-def _spec(task: JobTask) -> JobSpec:
-    """The task's spec; made when first needed, for it reads the app's settings."""
-    made = task.__dict__.get("_spec")
-    if made is None:
-        settings = task.harness.settings
-        made = task.__dict__["_spec"] = JobSpec(
-            service=settings.service,
-            task=task.name,
-            consumer=f"{settings.service}/{task.consumer or task.name}",
-            signature=task.signature_of_handler,
-            policy=task.policy or Policy(),
-            queue_policies=settings.policies,
-            permanent=(*_several(task.permanent), _says_no),
-            can_replay=_function(task, "can_replay"),
-            max_replays=task.max_replays,
-            max_age=task.max_age,
-            on_dead=task.on_dead,
-            max_in_flight=task.max_in_flight,
-            external=_external(task),
-        )
-    return made
-
-
-JobTask.spec = property(_spec)  # type: ignore[assignment]
-
-
-def _is_external(job: type[JobTask]) -> bool:
-    """Are its effects outside of the database? ConfigError for an option that can't be meant."""
-    if job.effects not in ("database", "external"):
-        raise ConfigError(f'Job {job.name}: effects={job.effects!r} is neither "database" nor "external".')
-    external = job.effects == "external"
-    if external and not _is_positive(job.time_limit):
-        raise ConfigError(
-            f"Job {job.name} has external effects, but time_limit={job.time_limit!r}: without a hard time limit nobody "
-            "could ever tell that its handler will not come back. Give it one, in seconds: time_limit=30. "
-            "What the whole worker has (task_time_limit, --time-limit) does not count, for it may change."
-        )
-    if external and not _is_positive(job.claim_margin):
-        raise ConfigError(f"Job {job.name}: claim_margin={job.claim_margin!r} must be a positive number of seconds.")
-    if not external and job.unknown:
-        raise ConfigError(f'Job {job.name}: unknown= is for jobs with effects="external" only.')
-    return external
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def _external(task: JobTask) -> External | None:
-    if task.effects != "external":
-        return None
-    return External(float(task.time_limit), float(task.claim_margin), _several(task.unknown))
-
-
-def _outside_celery() -> int:
-    """The `stacklevel` of the user's own line, for a warning that the caller of this function gives."""
-    frame, level = sys._getframe(2), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("harness.", "celery.")):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def _several(permanent: Any) -> Permanents:
-    """One exception type or predicate, or several."""
-    return tuple(permanent) if isinstance(permanent, (tuple, list, set, frozenset)) else (permanent,)
-
-
-def _function(task: JobTask, name: str) -> Any:
-    """A function kept as a class attribute, not bound to the task as a method."""
-    found = inspect.getattr_static(task, name)
-    return found.__func__ if isinstance(found, staticmethod) else found
-
-
-def _says_no(error: BaseException) -> bool:
-    """Celery's own words for "do not try again", which would drop the job without a trace."""
-    return isinstance(error, Ignore) or (isinstance(error, Reject) and not error.requeue)
+JobTask.spec = property(spec_of)  # type: ignore[assignment]
 
 
 def _seconds(when: Any) -> float:

@@ -15,6 +15,8 @@ from harness.core.text import bounded
 from harness.process.copy import Copy
 from harness.process.unsent import Step, bury, reason_of
 from harness.store import codec
+from harness.store.outside import consumer_of
+from harness.store.processed_jobs import Key
 from harness.worker import announce
 from harness.worker.decode import arguments_of
 from harness.worker.holding import hold, said, unwrapped
@@ -65,6 +67,25 @@ class Unsent:
         alone = signature.get("subtask_type") is None  # a group is no message, but several
         message = self._message(body if alone else None, options, headers, {}, queue)
         self._bury(message, {"args": body[0], "kwargs": body[1], "step": self.place, "options": options}, error)
+
+    def has_letter(self, signature: Mapping[str, Any]) -> bool:
+        """Does the step, which has its id, have the letter of one that could not be sent? Raises Unpublished."""
+        job_id, task = (signature.get("options") or {}).get("task_id"), signature.get("task")
+        if not isinstance(job_id, str) or not isinstance(task, str) or signature.get("subtask_type"):
+            return False
+        consumer = self._consumer(task) or consumer_of(self.copy.arrival.service, task)
+        key = Key(job_key(job_id, b""), consumer)
+
+        def look() -> bool:
+            with self.harness.database.begin() as session:
+                letter = self.harness.store.letters.open_one(session, key)
+            return letter is not None and not letter.attempts and not letter.deliveries
+
+        return hold(look, self.seconds, f"the letter of what comes after job {self.copy.key.job_id}")
+
+    def _consumer(self, task: str) -> str | None:
+        job = self.harness.app.tasks.get(task)
+        return job.spec.consumer if getattr(job, "is_job", False) else None
 
     def _message(
         self,
@@ -118,14 +139,14 @@ class Unsent:
         own, headers = self.copy.arrival, message.headers
         task = headers.get("task")
         task = bounded(task, 255) if isinstance(task, str) and task else NO_TASK
-        job = self.harness.app.tasks.get(task)
         return Step(
             service=own.service,
-            consumer=job.spec.consumer if getattr(job, "is_job", False) else None,
+            consumer=self._consumer(task),
             task=task,
             job_id=job_key(headers.get("id"), repr(view).encode("utf-8", "replace")),
             message=message,
             digest=_digest(self.harness.app, message),
+            priority=_small(message.properties.get("priority")),
             tenant=_text(headers.get(TENANT)),
             ordering_key=_text(headers.get(ORDERING_KEY)),
             correlation_id=_text(headers.get(CORRELATION)) or own.correlation_id,
@@ -164,6 +185,10 @@ def _digest(app: Any, message: Message) -> bytes | None:
         return digest_of(*arguments_of(app, message))
     except Exception:
         return None
+
+
+def _small(value: object) -> int:
+    return value if type(value) is int and -32_768 <= value <= 32_767 else 0
 
 
 def _text(value: object) -> str | None:

@@ -83,17 +83,35 @@ def test_only_a_job_that_beat_sends_and_only_the_first(database: str) -> None:
     assert "@" not in job.apply_async().id
 
 
-def test_two_beats(start_worker: Callable[..., Worker], state: State, tmp_path: Path) -> None:
+def test_two_beats_and_one_that_has_lost_its_schedule(
+    start_worker: Callable[..., Worker], state: State, tmp_path: Path
+) -> None:
     entries = {"sweep": {"task": "credit", "schedule": 1.0}}
     worker = start_worker(beat_schedule=entries)
-    beats = []
+    beats: list[subprocess.Popen[bytes]] = []
+
+    def start(number: int) -> None:
+        command = [sys.executable, "-m", "celery", "-A", "tests.worker.app", "beat", "--pidfile="]
+        command += ["-s", str(tmp_path / f"schedule{number}")]
+        with (tmp_path / f"beat{number}.log").open("ab") as log:
+            beats.append(subprocess.Popen(command, cwd=ROOT, env=worker.environment, stdout=log, stderr=log))
+
+    def slots() -> int:
+        return int(state.sql("SELECT count(DISTINCT job_id) FROM ledger")[0][0])
+
     try:
-        for number in (1, 2):
-            command = [sys.executable, "-m", "celery", "-A", "tests.worker.app", "beat", "--pidfile="]
-            command += ["-s", str(tmp_path / f"schedule{number}")]
-            with (tmp_path / f"beat{number}.log").open("wb") as log:
-                beats.append(subprocess.Popen(command, cwd=ROOT, env=worker.environment, stdout=log, stderr=log))
+        start(1)
+        start(2)
         until(lambda: worker.text().count(" duplicate job_id=sweep@") >= 3, 180, "the second beat's are duplicates")
+        for one in beats:
+            one.kill()
+        for one in beats:
+            one.wait(20)
+        for file in tmp_path.glob("schedule*"):
+            file.unlink()
+        before = slots()
+        start(1)
+        until(lambda: slots() >= before + 2, 180, "it goes on without its file")
     finally:
         for one in beats:
             one.terminate()

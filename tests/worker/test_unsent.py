@@ -14,7 +14,9 @@ from harness.core.message import Message
 from harness.core.outcome import Completed
 from harness.replay import NoMessage
 from harness.replay.replay import replay as replay_letter
+from harness.testing import failpoints
 from harness.worker import after
+from harness.worker.naming import name
 from harness.worker.wire import Wire, copy_of
 from tests.worker.canvas import Desk, new
 from tests.worker.running import State, Worker, until
@@ -192,6 +194,35 @@ def a_step_that_is_no_job(desk: Desk, operator: Harness) -> None:
     assert desk.state.inbox(letter.job_id) is None, "nobody would take the row out"
     assert desk.state.fence(letter.job_id) == "done"
     assert len(desk.runs("plain_step", letter.job_id)) == 1
+
+
+on_redis = pytest.mark.parametrize("broker_url", [pytest.param("redis", marks=pytest.mark.redis)], indirect=True)
+
+
+@on_redis
+def test_what_a_redis_broker_drops_and_who_dies_over_it(
+    start_worker: Callable[..., Worker], broker_url: str, redis_url: str, state: State, tmp_path: Path
+) -> None:
+    """kombu drops what no queue is bound for. And a process that dies between the letter and the acknowledgement."""
+    desk = Desk(broker_url, redis_url, state, tmp_path)
+    environment = {"CANVAS": "1", failpoints.VARIABLE: str(desk.points)}
+    worker = start_worker(result_backend=redis_url, harness_relay="off", environment=environment)
+    s, lead = desk.s, new()
+    step_ids = [name({}, "tests/step", lead, "link", position)["options"]["task_id"] for position in range(3)]
+    for step_id in step_ids[:2]:
+        desk.armed[step_id] = failpoints.arm(desk.points, "before_alert", "kill_process", step_id)
+    bad = s("step", 1).set(exchange="no-such-exchange", routing_key="x")
+    s("step", task_id=lead).set(link=[bad.clone(), bad.clone(), bad.clone(), s("step", 2)]).apply_async()
+    found = letters(desk, lead, 3)
+    assert [letter.job_id for letter in found] == step_ids
+    assert {(letter.reason, letter.error_type, letter.queue) for letter in found} == {("broker", "NoRoute", "jobs")}
+    until(lambda: all(desk.armed[one].fired for one in step_ids[:2]), 60, "both died")
+    until(lambda: [run for run in desk.runs("step") if run["got"] == 1], 60, "the last link, by the third delivery")
+    until(lambda: desk.app.AsyncResult(lead).state == "FAILURE", 60, "it is told to the end")
+    assert worker.alive
+    assert len(state.letters()) == 3
+    assert state.effects(lead) == 1
+    desk.close()
 
 
 on_rabbitmq = pytest.mark.parametrize(
