@@ -83,7 +83,7 @@ def success_leaves_the_letter_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_letter_leaves_the_row(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Inbox, "remove", lambda self, session, key: False)
+    patch.setattr(Inbox, "remove", lambda self, session, key, digest=None: False)
 
 
 def a_replay_draws_no_generation(patch: pytest.MonkeyPatch) -> None:
