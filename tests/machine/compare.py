@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.machine.laws import UNIT, Key, Letter, World, digest_of
+from tests.machine.world import UNIT, Key, Letter, World, digest_of
 
 #: Seconds that an example may take before its clock is doubted.
 SLACK = UNIT / 5

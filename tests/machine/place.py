@@ -37,23 +37,24 @@ from harness.store.inbox import Arrival, InboxRow
 from harness.store.store import Store
 from harness.worker import kept
 from harness.worker.outgoing import past_times
-from tests.machine import laws
+from tests.machine import world
 from tests.machine.faults import Faulty, Plan, install
-from tests.machine.laws import LIMITS, Died, Said, Sent
+from tests.machine.laws import Died, Said
+from tests.machine.world import LIMITS, Sent
 from tests.publishing import in_turn
 
 POLICY = Policy(
-    stop=tenacity.stop_after_attempt(laws.TRIES),
-    wait=tenacity.wait_fixed(laws.WAIT),
-    not_ready_wait=tenacity.wait_fixed(laws.NOT_READY_WAIT),
-    not_ready_deadline=laws.NOT_READY_DEADLINE,
+    stop=tenacity.stop_after_attempt(world.TRIES),
+    wait=tenacity.wait_fixed(world.WAIT),
+    not_ready_wait=tenacity.wait_fixed(world.NOT_READY_WAIT),
+    not_ready_deadline=world.NOT_READY_DEADLINE,
     reason="the model's",
 )
 RAISES: dict[str, Callable[[], BaseException]] = {
     "transient": lambda: ValueError("once more"),
     "permanent": lambda: Permanent("never"),
     "not_ready": lambda: NotReady("not yet"),
-    "retry_later": lambda: RetryLater(laws.LATER),
+    "retry_later": lambda: RetryLater(world.LATER),
 }
 SHIFT = """
 UPDATE core.processed_jobs SET processed_at = processed_at - :by WHERE starts_with(consumer, :service || '/');
@@ -137,7 +138,7 @@ class Place:
         headers = {"id": sent.job_id, "task": sent.task}
         body = json.dumps([[], {"n": sent.content}, {}]).encode()
         message = Message(body, "application/json", "utf-8", headers, {"message": [*sent[6:]]}, "q")
-        content = laws.digest_of(sent.content)
+        content = world.digest_of(sent.content)
         return Arrival(self.service, sent.consumer, sent.task, sent.job_id, message, digest=content)
 
     def _copy(self, sent: Sent, revoked: bool = False) -> Copy:
@@ -219,8 +220,8 @@ class Place:
             self.service,
             in_turn(publish),
             Events(),
-            lease=laws.LEASE,
-            longest_lease=laws.LONGEST_LEASE,
+            lease=world.LEASE,
+            longest_lease=world.LONGEST_LEASE,
         )
         return relay.step()
 
@@ -255,7 +256,7 @@ class Place:
         return (str(done),)
 
     def prune(self) -> Said:
-        counts = prune(self.database, self.store, self.service, laws.FENCE_TTL, laws.LETTER_TTL, Events())
+        counts = prune(self.database, self.store, self.service, world.FENCE_TTL, world.LETTER_TTL, Events())
         assert counts["failed"] == 0
         return (counts["fences"], counts["letters"])
 

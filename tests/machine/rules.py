@@ -15,8 +15,9 @@ from harness.store.database import DatabaseAway
 from harness.store.inbox import InboxRow
 from tests.machine.compare import Content, Known, View, broken
 from tests.machine.faults import Plan
-from tests.machine.laws import FENCE_TTL, LIMITS, UNIT, Away, Died, Key, Laws, Refused, Said, Sent, World, faulty
+from tests.machine.laws import Away, Died, Laws, Refused, Said, faulty
 from tests.machine.place import Place
+from tests.machine.world import FENCE_TTL, LIMITS, UNIT, Key, Sent, World
 
 JOBS = (("1", "pay"), ("2", "pay"), ("3", "mail"), ("4", "pay"), ("5", "mail"))
 #: Between a job's first message and its last one: so much longer does a fence live than a message that is not too old.

@@ -74,7 +74,8 @@ def deliveries_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     def count(database: Any, store: Any, copy: Copy, limits: Any) -> tuple[Copy, int]:
         return replace(copy, redelivered=False), 1
 
-    patch.setattr(import_module("harness.process.deliver"), "count", count)
+    for name in ("deliver", "record"):
+        patch.setattr(import_module(f"harness.process.{name}"), "count", count)
 
 
 def success_leaves_the_letter_open(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +83,7 @@ def success_leaves_the_letter_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_letter_leaves_the_row(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Inbox, "remove", lambda self, session, key: False)
+    patch.setattr(Inbox, "remove", lambda self, session, key, digest=None: False)
 
 
 def a_replay_draws_no_generation(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,8 @@ def another_content_is_written_over_the_first(patch: pytest.MonkeyPatch) -> None
             letter = store.letters.write(session, copy.arrival, reason=Reason.conflict, **more)
         return Dead(Reason.conflict, 0, failure, letter)
 
-    patch.setattr(import_module("harness.process.deliver"), "record_conflict", record)
+    for name in ("deliver", "record"):
+        patch.setattr(import_module(f"harness.process.{name}"), "record_conflict", record)
 
 
 def a_replay_of_another_content_runs_as_the_first(patch: pytest.MonkeyPatch) -> None:
