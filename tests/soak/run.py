@@ -23,8 +23,9 @@ from tests.soak.traces import Checked
 QUIET, LONGEST = 90.0, 900.0
 #: Seconds without anything on its way before all is at rest: RabbitMQ counts what is unacknowledged once a second.
 AT_REST = 3.0
-#: Seconds around the death of a process in which a Redis-protocol server may hand a message to nobody.
-DYING = 0.7
+#: A Redis-protocol server may hand a message to nobody from so many seconds before the message is sent, when a process
+#: dies, to so many after, for it may have waited in its queue before.
+DYING = (0.7, 5.0)
 #: When a job was done, and so its next one sent.
 DONE_AT = "SELECT job_id, extract(epoch FROM processed_at)::float AS at FROM core.processed_jobs WHERE state = 'done'"
 
@@ -91,14 +92,14 @@ def _handed_to_the_dead(place: Place, history: History, verdict: Verdict, kills:
     """Take out of `verdict.lost` what nobody can have had but a Redis-protocol server.
 
     It hands a message to whoever waits for one, and has no acknowledgement: between a process's death and the end of
-    its connection what is sent goes nowhere. Such a job was sent at that moment, and no process ever had it.
+    its connection, what it hands over goes nowhere. Such a job was sent then, and no process ever had it.
     """
     found = []
     done = {row.job_id: row.at for row in place.state.sql(DONE_AT)}
     for said in [*verdict.lost] if place.kind == "redis" else ():
         entry = history.entries[said.split()[0]]
         sent = entry.at if entry.after is None else done[entry.after]
-        dying = any(kill - DYING < sent < kill + DYING for kill in kills)
+        dying = any(sent - DYING[0] < kill < sent + DYING[1] for kill in kills)
         if entry.kind.door != "enqueue" and dying and not place.received(entry.job):
             verdict.lost.remove(said)
             found.append(entry.job)
