@@ -24,8 +24,6 @@ class Chaos:
         self.dice = random.Random(f"chaos {seed}")
         self.operator = Shop(place.database_url)
         self.done: Counter[str] = Counter()
-        #: When a process was killed that takes messages, in seconds of the epoch.
-        self.kills: list[float] = []
         self._things: list[tuple[Callable[[], None], int]] = [
             (self.kill_child, 20),
             (self.kill_worker, 8),
@@ -63,18 +61,15 @@ class Chaos:
         beside = self._beside(self._worker())
         for pid in self.dice.sample(beside, self.dice.randint(min(1, len(beside)), len(beside))):
             _kill(pid)
-        self.kills.append(time.time())
 
     def kill_worker(self) -> None:
         self._worker().kill()
-        self.kills.append(time.time())
 
     def kill_parent(self) -> None:
         """Its children and its relay have to see for themselves that it is gone."""
         worker = self._worker()
         assert worker.process is not None
         _kill(worker.process.pid)
-        self.kills.append(time.time())
         time.sleep(1)
 
     def deploy(self) -> None:
@@ -82,7 +77,6 @@ class Chaos:
         worker.terminate()
         time.sleep(self.dice.uniform(0, 3))
         worker.stop()
-        self.kills.append(time.time())
 
     def freeze(self) -> None:
         """All of a worker, for longer than Redis' visibility time-out: others get its jobs, then it goes on."""

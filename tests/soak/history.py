@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,16 +21,12 @@ class Answer(StrEnum):
 
 @dataclass
 class Entry:
-    """One job. `after`: it is the next step of a job in the history, and there if that one is done.
-
-    `at`: when it was sent last, in seconds of the epoch.
-    """
+    """One job. `after`: it is the next step of a job in the history, and there if that one is done."""
 
     job: str
     kind: Kind
     answer: Answer
     after: str | None = None
-    at: float = field(default_factory=time.time)
 
 
 class History:

@@ -97,11 +97,6 @@ class Place:
         """Messages with the broker, delivered or not."""
         return self.broker.left("jobs") + self.broker.left(QUEUE)
 
-    def received(self, job: str) -> bool:
-        """Has any worker, or receiver, ever had this job's message?"""
-        said = (f"[{job}] received", f"job_id={job} ")
-        return any(part in worker.text() for worker in self.workers for part in said)
-
     def close(self) -> None:
         for worker in self.workers:
             if worker.process is not None:

@@ -13,6 +13,7 @@ from tests.enqueue.conftest import Shop
 from tests.services import Servers
 from tests.soak import traces
 from tests.soak.chaos import Chaos
+from tests.soak.handed import never_noted
 from tests.soak.history import History
 from tests.soak.ledger import Verdict, check, unsettled
 from tests.soak.place import Place
@@ -23,10 +24,6 @@ from tests.soak.traces import Checked
 QUIET, LONGEST = 90.0, 900.0
 #: Seconds without anything on its way before all is at rest: RabbitMQ counts what is unacknowledged once a second.
 AT_REST = 3.0
-#: Seconds around the death of a process in which a Redis-protocol server may hand a message to nobody.
-DYING = 0.7
-#: When a job was done, and so its next one sent.
-DONE_AT = "SELECT job_id, extract(epoch FROM processed_at)::float AS at FROM core.processed_jobs WHERE state = 'done'"
 
 
 @dataclass
@@ -76,7 +73,7 @@ def soak(
         verdict = check(history, place.state)
         nothing_left(place, verdict)
         chaos.close()
-        dead = _handed_to_the_dead(place, history, verdict, chaos.kills)
+        dead = _handed_to_the_dead(place, history, verdict)
         tell("holding what happened to each job against the model")
         kinds = {entry.job: entry.kind for entry in history.entries.values()}
         checked = traces.check(traces.traces(place.state), kinds)
@@ -87,19 +84,12 @@ def soak(
         place.close()
 
 
-def _handed_to_the_dead(place: Place, history: History, verdict: Verdict, kills: list[float]) -> list[str]:
-    """Take out of `verdict.lost` what nobody can have had but a Redis-protocol server.
-
-    It hands a message to whoever waits for one, and has no acknowledgement: between a process's death and the end of
-    its connection what is sent goes nowhere. Such a job was sent at that moment, and no process ever had it.
-    """
+def _handed_to_the_dead(place: Place, history: History, verdict: Verdict) -> list[str]:
+    """Take out of `verdict.lost` what the server's own file proves to be its loss."""
     found = []
-    done = {row.job_id: row.at for row in place.state.sql(DONE_AT)}
     for said in [*verdict.lost] if place.kind == "redis" else ():
         entry = history.entries[said.split()[0]]
-        sent = entry.at if entry.after is None else done[entry.after]
-        dying = any(kill - DYING < sent < kill + DYING for kill in kills)
-        if entry.kind.door != "enqueue" and dying and not place.received(entry.job):
+        if entry.kind.door != "enqueue" and never_noted(place.server.folder, entry.job):
             verdict.lost.remove(said)
             found.append(entry.job)
     return found
