@@ -71,6 +71,7 @@ def test_each_kind_of_step(desk: Desk, worker: Worker, operator: Harness) -> Non
     a_part_that_can_not_be_returned(desk)
     an_errback(desk)
     a_step_that_is_no_job(desk, operator)
+    an_id_that_stands_for_another_content(desk)
     until(lambda: not desk.state.sql("SELECT 1 FROM core.inbox"), 60, "nothing is sent for ever")
 
 
@@ -194,6 +195,29 @@ def a_step_that_is_no_job(desk: Desk, operator: Harness) -> None:
     assert desk.state.inbox(letter.job_id) is None, "nobody would take the row out"
     assert desk.state.fence(letter.job_id) == "done"
     assert len(desk.runs("plain_step", letter.job_id)) == 1
+
+
+def an_id_that_stands_for_another_content(desk: Desk) -> None:
+    """Done, or waiting in the inbox: the first job is not touched, and neither is lost."""
+    s, lead, report = desk.s, new(), new()
+    assert s("step", 7, task_id=report).apply_async().get(timeout=60) == 8
+    same = s("step", got=7, task_id=report, si=True).set(expires=NO_TIME)
+    other = s("step", 8, task_id=report, si=True).set(expires=NO_TIME)
+    for _ in range(2):
+        s("step", task_id=lead).set(link=[same, other]).apply_async()
+    [letter] = letters(desk, lead, 1)
+    assert letter.job_id.startswith(f"{report}#")
+    assert (letter.reason, letter.payload["args"]) == ("conflict", [8])
+    assert [run["got"] for run in desk.runs("step", report)] == [7]
+
+    lead, waiting = new(), new()
+    s("step", 7, task_id=waiting).set(countdown=4).apply_async()
+    until(lambda: desk.state.inbox(waiting), 60, "it waits")
+    s("step", task_id=lead).set(link=[s("step", 8, task_id=waiting, si=True).set(expires=NO_TIME)]).apply_async()
+    [letter] = letters(desk, lead, 1)
+    assert (letter.reason, letter.payload["args"]) == ("conflict", [8])
+    until(lambda: desk.state.fence(waiting) == "done", 60, "it runs")
+    assert [run["got"] for run in desk.runs("step", waiting)] == [7]
 
 
 on_redis = pytest.mark.parametrize("broker_url", [pytest.param("redis", marks=pytest.mark.redis)], indirect=True)
