@@ -1,18 +1,20 @@
 """From a step that could not be sent to its dead letter: the message, as far as it could be made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery.utils.saferepr import saferepr
 from kombu import compression
 from kombu.serialization import dumps
 
+from harness.core.alike import same_content
 from harness.core.classify import classify
 from harness.core.failure import Failure, Kind
 from harness.core.message import Message, job_key
 from harness.core.message import digest as digest_of
 from harness.core.text import bounded
 from harness.process.copy import Copy
+from harness.process.spec import JobSpec
 from harness.process.unsent import Step, bury, reason_of
 from harness.store import codec
 from harness.store.outside import consumer_of
@@ -84,8 +86,22 @@ class Unsent:
         return hold(look, self.seconds, f"the letter of what comes after job {self.copy.key.job_id}")
 
     def _consumer(self, task: str) -> str | None:
+        spec = self._spec(task)
+        return None if spec is None else spec.consumer
+
+    def _spec(self, task: str) -> JobSpec | None:
         job = self.harness.app.tasks.get(task)
-        return job.spec.consumer if getattr(job, "is_job", False) else None
+        return job.spec if getattr(job, "is_job", False) else None
+
+    def _says(self, task: str, message: Message) -> Callable[[bytes], bool]:
+        spec, mine = self._spec(task), _digest(self.harness.app, message)
+
+        def says(known: bytes) -> bool:
+            if spec is None or mine is None or known == mine:
+                return known == mine
+            return same_content(known, spec.signature.sent, *arguments_of(self.harness.app, message))
+
+        return says
 
     def _message(
         self,
@@ -150,6 +166,7 @@ class Unsent:
             tenant=_text(headers.get(TENANT)),
             ordering_key=_text(headers.get(ORDERING_KEY)),
             correlation_id=_text(headers.get(CORRELATION)) or own.correlation_id,
+            says=self._says(task, message),
             view=view,
             parent={"job_id": own.job_id, "task": own.task, "consumer": own.consumer},
         )
