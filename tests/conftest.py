@@ -45,6 +45,7 @@ LONG = (
     "tests/docs/test_tutorial.py",
     "tests/worker/test_kills.py",
     "tests/soak",
+    "tests/restarts",
     "tests/sweep",
     "tests/worker/test_canvas.py",
     "tests/machine",

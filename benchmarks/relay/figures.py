@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeVar
 
 from benchmarks.relay import measure
@@ -11,6 +12,8 @@ from benchmarks.relay.stage import Stage
 T = TypeVar("T")
 #: Jobs a second that the page is about, ten in each transaction.
 OFFERED, EACH = 500, 10
+#: How often the rows per second are measured: one round may have a bad moment.
+ROUNDS = 3
 #: Seconds between two jobs of an idle relay.
 IDLE = 0.05
 #: What part of the jobs that a worker can end in a second is sent, to have it busy without a queue before it.
@@ -28,11 +31,14 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Figures:
-    """Pairs are: with hints, polling only. `keyed`: jobs per second, by number of keys. `worker`: what it can end."""
+    """Pairs are: with hints, polling only. `rates`: rows per second, of each round.
+
+    `keyed`: jobs per second, by number of keys. `worker`: what it can end.
+    """
 
     broker: str
     sizes: Sizes
-    rows_per_second: float
+    rates: tuple[float, ...]
     published: tuple[Times, Times]
     published_busy: tuple[Times, Times]
     begun: tuple[Begun, Begun]
@@ -41,6 +47,11 @@ class Figures:
     begun_burst: tuple[Begun, Begun]
     keyed: dict[int, tuple[float, float]]
     backlog: Backlog
+
+    @property
+    def rows_per_second(self) -> float:
+        """Of the round in the middle."""
+        return median(self.rates)
 
     @property
     def last_line(self) -> tuple[float, float, float]:
@@ -59,7 +70,9 @@ class Figures:
         return f"""\
 ## {self.broker}
 
-One relay sends a backlog of {self.sizes.rows} rows at **{self.rows_per_second:.0f} rows per second**, all confirmed.
+One relay sends a backlog of {self.sizes.rows} rows at **{self.rows_per_second:.0f} rows per second**, all confirmed: \
+the median of {len(self.rates)} rounds
+({", ".join(f"{rate:.0f}" for rate in self.rates)}).
 
 | p50 / p99, ms | with hints | polling only |
 | --- | --- | --- |
@@ -69,9 +82,11 @@ One relay sends a backlog of {self.sizes.rows} rows at **{self.rows_per_second:.
 {_line(f"commit to start of work, {busy[0].offered:.0f} jobs a second", *(one.times for one in busy))}
 {_line(f"commit to start of work, a burst of {burst[0].offered:.0f} a second", *(one.times for one in burst))}
 
-The worker has two processes and shares the machine with everything else; a backlog it works off at {self.worker:.0f}
-jobs a second. Of the {busy[0].offered:.0f} a second above it begins {busy[0].kept:.0f}; of the burst of {seconds:.1f} s,
-{burst[0].kept:.0f} a second. Where it begins fewer than are sent, the times are those of a queue that grows.
+The worker has two processes and shares the machine with all else. A backlog it works off at {self.worker:.0f} jobs \
+a second.
+Of the {busy[0].offered:.0f} a second above it begins {busy[0].kept:.0f}; of the burst, which lasts {seconds:.1f} s, \
+{burst[0].kept:.0f} a second.
+Where it begins fewer than are sent, the times are those of a queue that grows.
 
 | jobs per second, in order | with hints | polling only |
 | --- | --- | --- |
@@ -100,11 +115,12 @@ def figures(stage: Stage, broker: str, sizes: Sizes, told: Callable[[str], None]
 
     jobs = max(sizes.singles, 20)
     told(f"{broker}: a backlog of {sizes.rows} rows, and what a worker ends")
-    rate, worker = measure.rows_per_second(stage, sizes.rows), measure.capacity(stage, jobs * 5)
+    rates = tuple(measure.rows_per_second(stage, sizes.rows) for _ in range(ROUNDS))
+    worker = measure.capacity(stage, jobs * 5)
     return Figures(
         broker,
         sizes,
-        rows_per_second=rate,
+        rates=rates,
         published=both("commit to published", published(1, IDLE)),
         published_busy=both(f"commit to published, {OFFERED}/s", published(EACH, EACH / OFFERED)),
         begun=both("commit to start of work", begun(sizes.singles, 1, IDLE)),

@@ -12,6 +12,7 @@ from kombu import Consumer, Queue
 
 from benchmarks.relay.stage import Stage
 from benchmarks.stats import quantile
+from harness.worker.publisher import Publisher
 from harness.worker.relaying import relay_of
 
 
@@ -33,12 +34,15 @@ class Times:
 def rows_per_second(stage: Stage, rows: int) -> float:
     """How fast one relay sends a backlog to a queue from which nobody takes."""
     stage.fill(rows)
-    relay = relay_of(stage.harness)
+    relay, publisher = relay_of(stage.harness), Publisher(stage.harness.app)
+    relay.publish = publisher
     relay.step()  # opens the connections
     began, sent = time.monotonic(), 0
     while found := relay.step():
         sent += found
-    return sent / (time.monotonic() - began)
+    took = time.monotonic() - began
+    publisher.close()
+    return sent / took
 
 
 def published(stage: Stage, batches: int, each: int, interval: float, notify: bool) -> Times:

@@ -140,7 +140,9 @@ def _database(ctx: click.Context, error: DBAPIError) -> str:
     first = first_line(error)
     if means_away(error):
         return _away(ctx, first)
-    if (text := explain(error, _where(ctx), app_name())) is not None:
+    settings = Harness.of(ctx.obj.app).settings
+    role = make_url(settings.database_url).username or "ROLE"
+    if (text := explain(error, _where(ctx), app_name(), role)) is not None:
         return text
     return f"PostgreSQL refused ({sqlstate(error)}): {first}"
 

@@ -12,7 +12,8 @@ from harness.cli import inbox_text
 from harness.cli.door import EXIT_CODES, NOTHING, OK, Door, door, json_option, refuse
 from harness.cli.text import entries, many, span
 from harness.store.letter import Filter
-from harness.store.order import MOST_COUNTED, WAITS_ITS_TURN
+from harness.store.order import WAITS_ITS_TURN
+from harness.store.places import MOST_COUNTED
 
 _CODES = "Exit codes: 0 done, also where nothing waits; 1 error; 2 wrong usage; 3 JOB_ID is not in the inbox."
 

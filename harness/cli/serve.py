@@ -41,11 +41,12 @@ def receive(sources: tuple[str, ...], loglevel: str) -> None:
     hand is stored. A line with "receive: ready" says that it takes messages.
     """
     from harness.worker import receiving
+    from harness.worker.chosen import chosen
 
     here = door()
     here.harness.app.loader.import_default_modules()
     here.harness.app.log.setup(loglevel=loglevel.upper(), redirect_stdouts=False)
-    receiving.chosen(here.harness, sources)
+    chosen(here.harness, sources)
     _needs_tables(here.harness)
     click.echo(f"receiving for service {here.service!r}; Ctrl-C or SIGTERM ends it", err=True)
     receiving.run(here.harness, sources)

@@ -1,19 +1,26 @@
 """The handler's signature is its schema: what a message must carry, and how the handler is called with it."""
 
 import inspect
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Self
 
 import pydantic
 from pydantic_core import ArgsKwargs
 
 from harness.core.errors import SignatureError, UsageError
+from harness.core.handler import (
+    Handler,
+    adapter_of,
+    hint_of,
+    key_of,
+    name_of,
+    refuse_unannotated,
+    refuse_unawaited,
+    signature_of,
+)
 from harness.core.payload import invalid, wrong_shape
 
-Handler = Callable[..., Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
@@ -41,27 +48,27 @@ class Signature:
 
         Raises `SignatureError`, at once, for what could not be validated or called later.
         """
-        _refuse_unawaited(handler)
-        parameters = list(_signature(handler).parameters.values())
+        refuse_unawaited(handler)
+        parameters = list(signature_of(handler).parameters.values())
         if bound:
             if not parameters or parameters[0].kind not in (
                 _PARAMETER.POSITIONAL_ONLY,
                 _PARAMETER.POSITIONAL_OR_KEYWORD,
             ):
-                raise SignatureError(f"{_name(handler)} is a bound task but takes no `self`. Add it.")
+                raise SignatureError(f"{name_of(handler)} is a bound task but takes no `self`. Add it.")
             parameters = parameters[1:]
-        parameters = [p.replace(annotation=_hint(handler, p)) for p in parameters]
-        keys = {p.name: key for p in parameters if (key := _key(p, injected)) is not None}
-        _refuse_unannotated(handler, parameters, injected)
+        parameters = [p.replace(annotation=hint_of(handler, p)) for p in parameters]
+        keys = {p.name: key for p in parameters if (key := key_of(p, injected)) is not None}
+        refuse_unannotated(handler, parameters, injected)
         for parameter in parameters:
             if parameter.name in keys and parameter.kind in _SEVERAL:
                 raise SignatureError(
-                    f"{_name(handler)}: the parameter {parameter} would be injected, but only a single value "
+                    f"{name_of(handler)}: the parameter {parameter} would be injected, but only a single value "
                     "can be. Write it without the star."
                 )
         sent = [p for p in parameters if p.name not in keys]
         sent_signature = inspect.Signature(sent)
-        adapter = _adapter(handler, sent_signature)
+        adapter = adapter_of(handler, sent_signature)
         return cls(inspect.Signature(parameters), sent_signature, keys, adapter, _Plan.of(parameters, keys))
 
     def validate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
@@ -140,93 +147,3 @@ class _Plan:
             return tuple([found[name] for name in self.positional]), {name: found[name] for name in self.named}
         except KeyError:
             return None
-
-
-def _name(handler: object) -> str:
-    return str(getattr(handler, "__qualname__", None) or handler)
-
-
-def _signature(handler: Handler) -> inspect.Signature:
-    try:
-        return inspect.signature(handler)
-    except (TypeError, ValueError) as error:
-        raise SignatureError(
-            f"{_name(handler)} shows no signature, the schema of its messages. Wrap it in a function."
-        ) from error
-
-
-def _refuse_unawaited(handler: Handler) -> None:
-    """Calling such a function runs nothing: the job would be done without any effect."""
-    plain = inspect.unwrap(handler)
-    for is_one, what in (
-        (inspect.iscoroutinefunction, "a coroutine function"),
-        (inspect.isasyncgenfunction, "an asynchronous generator"),
-        (inspect.isgeneratorfunction, "a generator"),
-    ):
-        if is_one(plain):
-            raise SignatureError(f"{_name(handler)} is {what}: a call would run nothing. Use a function.")
-
-
-def _hint(handler: Handler, parameter: inspect.Parameter) -> Any:
-    if parameter.annotation is _PARAMETER.empty:
-        return Any
-    target: Any = inspect.unwrap(getattr(handler, "func", handler))
-    names = getattr(target, "__globals__", None) or getattr(type(target).__call__, "__globals__", {})
-    holder: Any = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
-    try:
-        return typing.get_type_hints(holder, globalns=names, include_extras=True)[parameter.name]
-    except Exception as error:
-        raise SignatureError(
-            f"{_name(handler)}: the annotation of {parameter.name!r}, {parameter.annotation!r}, cannot be "
-            f"resolved ({error}). Import or define the name at module level, not under TYPE_CHECKING or in "
-            "a function."
-        ) from error
-
-
-def _refuse_unannotated(
-    handler: Callable[..., Any], parameters: list[inspect.Parameter], injected: Mapping[type, str]
-) -> None:
-    """A bare `session` would be a part of every message, and each message would be refused for lack of it."""
-    for parameter in parameters:
-        if parameter.annotation is Any and parameter.name in injected.values():
-            kind = next(kind.__name__ for kind, key in injected.items() if key == parameter.name)
-            raise SignatureError(
-                f"{_name(handler)}: the parameter {parameter.name!r} has no type, so it would be expected in the "
-                f"message. To have it injected, write {parameter.name}: {kind}."
-            )
-
-
-def _key(parameter: inspect.Parameter, injected: Mapping[type, str]) -> str | None:
-    hint = parameter.annotation
-    if typing.get_origin(hint) is typing.Annotated:
-        hint = typing.get_args(hint)[0]
-    return injected.get(hint) if isinstance(hint, type) else None
-
-
-def _adapter(handler: Handler, sent: inspect.Signature) -> pydantic.TypeAdapter[Any]:
-    """pydantic's validator for the whole list of arguments; one for each alone first, to name a culprit."""
-
-    def collect(*args: Any, **kwargs: Any) -> ArgsKwargs:
-        return ArgsKwargs(args, kwargs)
-
-    for parameter in sent.parameters.values():
-        if parameter.kind is not _PARAMETER.VAR_KEYWORD:  # its annotation may be an Unpack, which is no type
-            _schema(handler, repr(parameter.name), parameter.annotation)
-    collect.__signature__ = sent  # type: ignore[attr-defined]
-    collect.__annotations__ = {p.name: p.annotation for p in sent.parameters.values()}
-    return _schema(handler, "its parameters", collect)
-
-
-def _schema(handler: Handler, what: str, annotation: Any) -> pydantic.TypeAdapter[Any]:
-    try:
-        adapter = pydantic.TypeAdapter(annotation)
-        if not adapter.pydantic_complete:
-            adapter.rebuild(raise_errors=True)
-        return adapter
-    except Exception as error:
-        raise SignatureError(
-            f"{_name(handler)}: pydantic cannot make a schema of {what} ({str(error).splitlines()[0]}). "
-            "Annotate it with a type that a message can carry (a number, str, list, dict, date, dataclass, "
-            "pydantic model, …), or with exactly a type that is injected, such as Session: neither optional "
-            "nor a subclass."
-        ) from error

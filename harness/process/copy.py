@@ -93,3 +93,20 @@ class Job:
     @property
     def idempotency_key(self) -> str:
         return idempotency_key(self.consumer, self.id)
+
+
+def job_of(copy: Copy, row: InboxRow | None) -> Job:
+    """What its handler may know of this delivery; `row` is the job's inbox row, None for a first delivery."""
+    arrival = copy.arrival
+    return Job(
+        id=arrival.job_id,
+        task=arrival.task,
+        consumer=arrival.consumer,
+        attempt=row.attempts + 1 if row else 1,
+        deliveries=row.deliveries if row else 1,
+        correlation_id=arrival.correlation_id or arrival.job_id,
+        queue=arrival.message.queue,
+        tenant=arrival.tenant,
+        ordering_key=arrival.ordering_key,
+        replay_of=row.letter_id if row else None,
+    )

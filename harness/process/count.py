@@ -2,6 +2,7 @@
 
 from sqlalchemy.orm import Session
 
+from harness.core.failure import Failure, Kind
 from harness.core.outcome import Duplicate, Stale
 from harness.process.conflict import check
 from harness.process.copy import Copy
@@ -42,6 +43,15 @@ def count(database: Database, store: Store, copy: Copy, limits: Limits) -> tuple
         if deliveries is None:
             return settle(session, store, copy)
         return copy.adopted(), deliveries
+
+
+def killed_its_workers(deliveries: int) -> Failure:
+    """What is said of a job that was delivered once too often."""
+    text = (
+        f"delivered {deliveries - 1} times without an outcome: each time the worker died, or its connection broke, "
+        "while the job ran"
+    )
+    return Failure(Kind.crashed, "WorkerLost", text)
 
 
 def _move_in(session: Session, store: Store, copy: Copy, limits: Limits) -> int | None:

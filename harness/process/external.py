@@ -18,14 +18,17 @@ from harness.core.failure import Failure, Kind
 from harness.core.outcome import Completed, Duplicate, Stale
 from harness.process.busy import is_lock_timeout
 from harness.process.claim import Claim, ending_itself
-from harness.process.copy import Copy
+from harness.process.copy import Copy, job_of
+from harness.process.failed import Failed
+from harness.process.late import refuse_late
+from harness.process.lent import close, closed, is_away, still_open
 from harness.process.order import take_turn
 from harness.process.settle import settle, settle_alone
 from harness.process.spec import External, Limits
 from harness.process.swallowed import swallowed
 from harness.process.unknown import Owner, error_of, lost, refused, tell_late
 from harness.process.verdict import NotOurs
-from harness.process.work import Failed, Handler, Keep, _close, _closed, _is_away, _job, _refuse_late, _still_open
+from harness.process.work import Handler, Keep
 from harness.store.contents import evict
 from harness.store.database import Database, DatabaseAway, means_away
 from harness.store.guard import WorkSession
@@ -110,7 +113,7 @@ class Outside:
         row = None if copy.generation is None else inbox.lock(session, copy.key, copy.generation)
         if row is None and copy.generation is not None:
             raise NotOurs
-        _refuse_late(session, copy, row, self.limits)
+        refuse_late(session, copy, row, self.limits)
         # Without a say, for the fence is ours, a row may be there all the same: of a producer or of a copy that waited.
         if row is None and not inbox.add(session, copy.arrival, deliveries=1):
             if evict(session, self.store, copy.arrival):
@@ -145,7 +148,7 @@ class Outside:
                         return self._run(session, connection, handler)
                 return self._run(session, connection, handler)
             finally:
-                _close(session, connection)
+                close(session, connection)
 
     def _run(self, session: WorkSession, connection: Connection, handler: Handler) -> Completed | Duplicate | Stale:
         raw: Any = connection.connection.dbapi_connection
@@ -154,11 +157,11 @@ class Outside:
         self._ended = lost("the run was cut off")  # until it is known better
         returned = False
         try:
-            self._result = handler(session, _job(self.copy, self._row))
+            self._result = handler(session, job_of(self.copy, self._row))
             returned = True
             session.flush()
             if raw.ended or session.in_transaction():
-                _still_open(raw)
+                still_open(raw)
         except BaseException as error:
             self._ended = refused(error) if returned else self._raised(error, raw)
             raise Failed(self._ended) from error
@@ -168,7 +171,7 @@ class Outside:
 
     def _raised(self, error: BaseException, raw: Any) -> BaseException | Failure:
         """The handler's word counts, but the loss of its connection is none: it may have made its call before."""
-        if (raw.closed or _is_away(error, raw)) and classify(error).kind is Kind.transient:
+        if (raw.closed or is_away(error, raw)) and classify(error).kind is Kind.transient:
             return lost("its connection to PostgreSQL broke in the handler", error)
         return swallowed(error, raw) or error
 
@@ -185,7 +188,7 @@ class Outside:
         except SystemExit:
             raise
         except BaseException as error:
-            if wrote and isinstance(error, DBAPIError) and not means_away(error) and not _closed(connection):
+            if wrote and isinstance(error, DBAPIError) and not means_away(error) and not closed(connection):
                 self._ended = refused(error)
                 raise Failed(self._ended) from error
             self._ended = lost("what the handler wrote was lost with its connection", error) if wrote else None

@@ -71,6 +71,7 @@ class Relay:
         highest_first: bool = True,
         caps: Callable[[], Caps] = Caps,
         wake: WakeUp | None = None,
+        outside: Callable[[InboxRow], bool] = is_outside,
     ) -> None:
         self.database, self.store, self.service, self.publish, self.events = (
             database,
@@ -81,6 +82,8 @@ class Relay:
         )
         self.batch, self.lease, self.longest_lease, self.poll = batch, lease, longest_lease, poll
         self.highest_first, self.caps, self.wake = highest_first, caps, wake
+        #: Is the row's task no job, so that it is sent once?
+        self.outside = outside
         self.cursor = Cursor()
         self._mended, self._mend_next = "", 0.0
         #: A batch has failed: the next one goes row by row.
@@ -113,7 +116,7 @@ class Relay:
             chunk = rows[start : start + width]
             sent = self.publish(chunk)
             count += len(sent.confirmed)
-            self._let_go([row for row in chunk if row.id in sent.confirmed and is_outside(row)])
+            self._let_go([row for row in chunk if row.id in sent.confirmed and self.outside(row)])
             for row in chunk:
                 if (refusal := sent.refused.get(row.id)) is not None:
                     log.warning("relay: %s", refusal)

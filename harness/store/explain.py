@@ -9,7 +9,7 @@ NOT_MIGRATED = ("42P01", "3F000", "42703", "42883")
 NO_RIGHT = "42501"
 
 
-def explain(error: DBAPIError, where: str, app: str = "yourapp") -> str | None:
+def explain(error: DBAPIError, where: str, app: str = "yourapp", role: str = "ROLE") -> str | None:
     """The sentences; None for an error that is of another kind. `where`: schema and URL, without a password."""
     code = code_of(error)
     if code in NOT_MIGRATED:
@@ -20,7 +20,7 @@ def explain(error: DBAPIError, where: str, app: str = "yourapp") -> str | None:
     if code == NO_RIGHT:
         return (
             f"The role of this connection may not use the tables of the harness in {where}: {first_line(error)}. "
-            f"celery -A {app} harness migrate --grants ROLE writes the GRANTs that it needs; their owner runs them"
+            f"celery -A {app} harness migrate --grants {role} writes the GRANTs that it needs; their owner runs them"
         )
     return None
 

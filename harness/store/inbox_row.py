@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import INTERVAL
 
 from harness.core.message import Message
 from harness.store import codec
-from harness.store.order import Place
+from harness.store.places import Place
 from harness.store.processed_jobs import Key
 
 

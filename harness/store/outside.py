@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from sqlalchemy.orm import Session
 
 from harness.store.inbox import InboxRow
-from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 #: Part of the consumer. A message's task may be called so, too: only a replay's row counts.
@@ -29,11 +28,12 @@ def is_outside(row: InboxRow) -> bool:
 def let_go(session: Session, store: Store, rows: Iterable[InboxRow]) -> None:
     """The broker has taken these rows' messages: remove the rows and close their letters. Fence first, as everywhere.
 
-    A worker that dies just before sends them once more: what is no job runs at least once.
+    A relay that dies just before sends them once more: what is no job runs at least once. The fence goes, too: should
+    the task be one that a worker of the service waits for under the same name, its copy is a new one.
     """
     for row in sorted(rows, key=lambda row: row.key):
         store.fence.look(session, row.key, lock=True)
         if store.inbox.claim(session, row.key, row.generation) is None:
             continue
-        store.fence.set_state(session, row.key, FenceState.DONE)
         store.letters.resolve(session, row.key)
+        store.fence.forget(session, row.key)

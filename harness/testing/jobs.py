@@ -1,15 +1,10 @@
 """`Jobs`: runs jobs inside a test's own transaction, and says what was sent, deferred and given up there."""
 
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
-from celery import Celery
-from celery._state import _task_stack
-from celery.app.task import Context
-from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
 
 from harness.core.errors import UsageError
@@ -18,26 +13,18 @@ from harness.core.outcome import Outcome
 from harness.replay import replay
 from harness.replay.gate import arguments_of as gate_arguments
 from harness.replay.gate import ask, looking
-from harness.store.database import DatabaseAway
-from harness.store.inbox import InboxRow
 from harness.store.letter import Letter
-from harness.testing.borrowed import Borrowed
-from harness.testing.expect import Expect
-from harness.testing.rows import Clock, JobRows, is_enqueued, look
-from harness.testing.sent import WORKER, Sent, attribute, caught, dispatched, sent_of
+from harness.testing.acting import as_in_a_worker
+from harness.testing.rows import Clock
+from harness.testing.sent import Sent, attribute, caught, dispatched
 from harness.testing.servers import names_a_database
+from harness.testing.watched import Watched
 from harness.worker.decode import arguments_of
 from harness.worker.delivery import Delivery
-from harness.worker.harness import Harness
 from harness.worker.wire import Wire, copy_of
 
 #: A job that begets jobs, or waits in short steps for a day, must not keep a test for ever.
 MOST_RUNS = 1000
-_ENDED = (
-    "The test's transaction has ended: a commit() or rollback() of the code under test was a real one, or the "
-    "connection is gone. Bind the session to a connection with join_transaction_mode='create_savepoint', as the "
-    "fixture harness_session does."
-)
 
 
 @dataclass(frozen=True)
@@ -49,7 +36,7 @@ class Ran:
     outcome: Outcome
 
 
-class Jobs(Expect):
+class Jobs(Watched):
     """The jobs of `app` in the transaction of `bind`, a Session or Connection (psycopg2) that the test rolls back.
 
         with Jobs(app, session) as jobs:
@@ -60,15 +47,6 @@ class Jobs(Expect):
     harness's own connection is that of the test, so that its commits are savepoints and its rows go with the test.
     The fixture `harness_jobs` is this block. Raises UsageError where `bind` can't be used.
     """
-
-    def __init__(self, app: Celery | Harness, bind: Session | Connection) -> None:
-        self.harness = app if isinstance(app, Harness) else Harness.of(app)
-        self.app, self.bind = self.harness.app, bind
-        self.database = Borrowed(bind)
-        self._caught: list[Sent] = []
-        self._not_run: list[Sent] = []
-        self._enqueued: dict[int, Sent] = {}
-        self._began: Any = None
 
     def __enter__(self) -> Self:
         if not names_a_database(self.harness):
@@ -86,10 +64,6 @@ class Jobs(Expect):
 
     def __exit__(self, *error: Any) -> None:
         self._until_exit.close()
-
-    def _take(self, sent: Sent) -> None:
-        self._caught.append(sent)
-        self._not_run.append(sent)
 
     # Running
 
@@ -159,7 +133,7 @@ class Jobs(Expect):
         copy = copy_of(wire, self.settings.service, task.spec.consumer)
         copy = replace(copy, arrival=replace(copy.arrival, digest=digest(args, kwargs)))
         delivery = Delivery(self.harness, task, copy, False)
-        with _as_in_a_worker(task, wire, args, kwargs, delivery):
+        with as_in_a_worker(task, wire, args, kwargs, delivery):
             delivery.decide(list(args), dict(kwargs))
         if isinstance(self.bind, Session):
             self.bind.expire_all()
@@ -183,60 +157,3 @@ class Jobs(Expect):
         harness = self.harness
         replay(self.database, harness.store, self.settings.service, letter.id, "test", harness.events)
         return self.advance(0)
-
-    # Looking
-
-    @property
-    def sent(self) -> list[Sent]:
-        """All that was sent in this test, in order: messages, then what was written to the inbox and not rolled back.
-
-        A job that `run` was called with is not in it.
-        """
-        for job in self.rows():
-            if job.row is not None:
-                self._note(job.row)
-        return [*self._caught, *self._enqueued.values()]
-
-    def rows(self) -> list[JobRows]:
-        """What the tables know of the jobs that this test's transaction has touched."""
-        with self._transaction() as session:
-            return look(session, self.settings.schema_name, self.settings.service, mine=True)
-
-    def _note(self, row: InboxRow) -> None:
-        """Remember what a row was written for, before it runs and is gone."""
-        if row.id not in self._enqueued and is_enqueued(row):
-            self._enqueued[row.id] = sent_of(self.app, dispatched(self.app, row), "inbox")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Session]:
-        if isinstance(self.bind, Session):
-            self.bind.flush()
-        try:
-            with self.database.begin() as session:
-                self._is_the_same(session.scalar(select(func.now())))
-                yield session
-        except DatabaseAway as error:
-            raise UsageError(f"{_ENDED} ({error})") from None
-
-    def _is_the_same(self, began: Any) -> None:
-        """A commit that was a real one would leave rows behind, and split what belongs together."""
-        self._began = self._began or began
-        if began != self._began:
-            raise UsageError(_ENDED)
-
-
-@contextmanager
-def _as_in_a_worker(task: Any, wire: Wire, args: Any, kwargs: Any, delivery: Delivery) -> Iterator[None]:
-    """`self.request` and `current_task` as the handler finds them in a worker."""
-    request = dict(wire.message.headers)
-    request |= {"hostname": WORKER, "is_eager": False, "called_directly": False}
-    request["delivery_info"] = {"routing_key": wire.message.queue}
-    token = Delivery._current.set(delivery)
-    task.request_stack.push(Context(request, args=args, kwargs=kwargs))
-    _task_stack.push(task)
-    try:
-        yield
-    finally:
-        _task_stack.pop()
-        task.request_stack.pop()
-        Delivery._current.reset(token)

@@ -28,9 +28,11 @@ def wrap(owner: Any, name: str, job_of: Callable[..., str], before: str = "", af
 def put_up() -> None:
     """Wrap everything, once per process tree."""
     _in_the_child()
+    _of_order()
     _in_the_parent()
     _behind_the_outcome()
     _in_the_relay()
+    _in_the_receiver()
     _of_the_operator()
     _of_the_producer()
 
@@ -55,10 +57,15 @@ def _of_nobody(*_: Any) -> str:
 def _in_the_child() -> None:
     from harness.worker.task import JobTask
 
-    deliver, verdict, work = (_module(f"process.{name}") for name in ("deliver", "verdict", "work"))
-    wrap(deliver, "count", _of_copy, "before_count", "after_count")
-    wrap(deliver, "put_off", _of_copy, after="wait_written")
-    wrap(deliver._Delivery, "_wait_for", lambda one, _: one.copy.key.job_id, after="wait_committed")
+    names = ("deliver", "record", "eta", "verdict", "work")
+    deliver, record, eta, verdict, work = (_module(f"process.{name}") for name in names)
+    for module in (deliver, record):
+        wrap(module, "count", _of_copy, "before_count", "after_count")
+        wrap(module, "give_up", _of_copy, "before_give_up")
+        wrap(module, "stand_aside", _of_copy, "before_stand_aside", "after_stand_aside")
+        wrap(module, "verdict", _of_copy, "before_verdict", "verdict_after_commit")
+    wrap(eta, "put_off", _of_copy, after="wait_written")
+    wrap(deliver, "wait_for", _of_copy, after="wait_committed")
     wrap(work, "_take", lambda _session, _store, copy, _limits: copy.key.job_id, "before_fence", "after_fence")
     wrap(JobTask, "invoke", lambda _task, _args, _kwargs, _session, job: job.id, *IN_HANDLER)
     wrap(work, "_call", lambda _session, _connection, _handler, job: job.id, after="before_commit")
@@ -68,10 +75,16 @@ def _in_the_child() -> None:
     wrap(outside, "_keep_message", _of_outside, after="claim_written")
     wrap(outside, "_call", _of_outside, "claim_committed", "done_committed")
     wrap(outside, "_complete", _of_outside, "before_done", "done_written")
-    wrap(deliver, "give_up", _of_copy, "before_give_up")
-    wrap(deliver, "stand_aside", _of_copy, "before_stand_aside", "after_stand_aside")
     wrap(verdict, "_record", _of_copy, after="verdict_before_commit")
-    wrap(deliver, "verdict", _of_copy, "before_verdict", "verdict_after_commit")
+
+
+def _of_order() -> None:
+    deliver, work, external = (_module(f"process.{name}") for name in ("deliver", "work", "external"))
+    for module in (work, external):
+        wrap(module, "take_turn", _of_copy, after="turn_taken")
+    wrap(deliver, "stand_out_of_turn", _of_copy, "before_turn_back", "after_turn_back")
+    for module in (deliver, _module("worker.after")):
+        wrap(module, "pass_on", _of_copy, "before_pass_on", "after_pass_on")
 
 
 def _in_the_parent() -> None:
@@ -125,6 +138,43 @@ def _in_the_relay() -> None:
     Publisher.__call__ = publishing  # type: ignore[method-assign]
     first = lambda _relay, rows: rows[0].job_id if rows else ANY  # noqa: E731
     wrap(Relay, "_release", first, "relay_before_release", "relay_after_release")
+
+
+def _in_the_receiver() -> None:
+    from harness.worker.burial import Burial
+    from harness.worker.receiving import Receiver
+
+    intake = _module("worker.intake")
+    # A batch goes under its first one's name.
+    wrap(
+        intake.Intake,
+        "_store",
+        lambda _intake, batch: batch[0].read.arrival.job_id,
+        "before_take",
+        "take_committed",
+    )
+    run_steps = intake.run_steps
+
+    def storing(harness: Any, session: Any, steps: Any) -> Any:
+        answers = run_steps(harness, session, steps)
+        for answer in answers:
+            hit("take_written", answer.job_id)
+        return answers
+
+    intake.run_steps = storing
+    wrap(
+        Burial, "_record", lambda _burial, _one, copy, _: copy.arrival.job_id, "before_take_letter", "after_take_letter"
+    )
+    wrap(Receiver, "_acknowledge", lambda _receiver, one: _of_taken(one), after="take_acknowledged")
+
+
+def _of_buried(_burial: Any, _one: Any, copy: Any, _failure: Any) -> str:
+    return str(copy.arrival.job_id)
+
+
+def _of_taken(one: Any) -> str:
+    arrival = getattr(one.read, "arrival", None)
+    return ANY if arrival is None else str(arrival.job_id)
 
 
 def _of_the_operator() -> None:

@@ -10,7 +10,7 @@ from celery.backends.base import DisabledBackend
 from celery.canvas import maybe_signature
 
 from harness.process.copy import Copy
-from harness.worker.holding import HOPELESS, hold
+from harness.worker.holding import HOPELESS, CantBeSent, hold
 from harness.worker.naming import name
 from harness.worker.sure import surely
 from harness.worker.unsent import Unsent
@@ -32,12 +32,20 @@ class Behind:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def send(
-        self, signature: Any, place: str, args: tuple[Any, ...], do: Callable[[Any], Any], **options: Any
+        self,
+        signature: Any,
+        place: str,
+        args: tuple[Any, ...],
+        do: Callable[[Any], Any],
+        again: bool = False,
+        **options: Any,
     ) -> Exception | None:
         """Have `do` send the step `signature`, whose ids follow from the job's and from its place ("link 0").
 
-        `args` and `options` are what `do` adds to it. What can't be sent has a letter when this returns, and the error
-        is returned. Raises Unpublished.
+        `args` and `options` are what `do` adds to it. `again`: by a duplicate, so that it may have a letter already:
+        else a message with many such steps, whose process is killed over them, would never come to its end.
+
+        What can't be sent has a letter when this returns, and the error is returned. Raises Unpublished.
         """
         unsent = Unsent(self.harness, self.copy, self.seconds, place)
         key, named = self.copy.key, signature
@@ -49,6 +57,8 @@ class Behind:
 
         what = f"what comes after job {self.request.id}"
         try:
+            if again and unsent.has_letter(name(_sound(signature), key.consumer, key.job_id, *place_of(place))):
+                return self._given_up(CantBeSent(f"{place} of job {key.job_id} could not be sent before"))
             with surely(self.harness.app, self.seconds, what, unsent.of_publish) as sure:
                 hold(send, self.seconds, what)
             return self._given_up(sure.given_up)

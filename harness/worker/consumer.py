@@ -7,6 +7,7 @@ from typing import Any
 
 from celery import signals
 from celery.exceptions import InvalidTaskError
+from celery.worker import state as worker_state
 from celery.worker.consumer import Consumer as CeleryConsumer
 
 from harness.core.failure import Failure, Kind
@@ -17,6 +18,7 @@ from harness.worker.exact import keep_bytes
 from harness.worker.popped import keep_popped
 from harness.worker.properties import take_any_properties
 from harness.worker.recorder import Recorder
+from harness.worker.stopping import let_accept
 from harness.worker.trace import Reply
 from harness.worker.wire import Wire, wire_of
 
@@ -69,6 +71,12 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
                 self.bury(message, Kind.undecodable, error)
 
         return on_task_received
+
+    def on_close(self) -> None:
+        """Celery's hook at the end, and at a lost connection: forget what was received and is not at work."""
+        if worker_state.should_stop is not None and worker_state.should_stop is not False:  # 0 is an exit code
+            let_accept(self.pool)
+        super().on_close()
 
     def on_connection_error_after_connected(self, exc: BaseException) -> None:
         """Celery closes the broken connection; what goes wrong in that must not end the worker.

@@ -9,7 +9,8 @@ from harness.core.ids import uuid7
 from harness.core.message import Message, digest, job_key
 from harness.core.outcome import Completed
 from harness.process.copy import Copy, Job
-from harness.process.work import Failed, work
+from harness.process.failed import Failed
+from harness.process.work import work
 from harness.store.inbox import Arrival
 
 if TYPE_CHECKING:

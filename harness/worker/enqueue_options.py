@@ -9,7 +9,7 @@ from typing import Any
 from harness.core.errors import UsageError
 from harness.core.ids import uuid7
 from harness.core.message import job_key
-from harness.core.text import bounded
+from harness.core.text import bounded, safe_repr
 from harness.worker.wire import ORDERING_KEY, TENANT
 
 _LONGEST_NAME = 1000
@@ -77,12 +77,14 @@ def expires_of(wanted: Any, default: Any) -> datetime | None:
     return datetime.now(UTC) + timedelta(seconds=_seconds("expires", wanted))
 
 
-def _seconds(name: str, value: object) -> float:
+def _seconds(name: str, value: Any) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not isfinite(seconds) or seconds < 0:
-        raise UsageError(f"{name}={value!r}: it must be a number of seconds, 0 or more, or such a timedelta.")
+    # A whole number may be too large for a float, which `isfinite` would need.
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or (isinstance(seconds, float) and not isfinite(seconds)) or seconds < 0:
+        raise UsageError(f"{name}={safe_repr(value)}: it must be a number of seconds, 0 or more, or such a timedelta.")
     if seconds > _LONGEST:
-        raise UsageError(f"{name}={value!r}: no job waits for more than a hundred years.")
+        raise UsageError(f"{name}={safe_repr(value)}: no job waits for more than a hundred years.")
     return float(seconds)
 
 

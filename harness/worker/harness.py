@@ -15,7 +15,7 @@ from harness.observe import subscribe_all
 from harness.process.spec import JobSpec
 from harness.store.database import Database
 from harness.store.store import Store
-from harness.worker import beat, made_of, steps
+from harness.worker import beat, made_of, steps, unlocking
 from harness.worker.enqueue import Enqueues
 from harness.worker.receive import Receives
 from harness.worker.settings import Settings, read
@@ -55,6 +55,7 @@ class Harness(Enqueues, Receives):
         _all[app] = self
         steps.install(self)
         beat.install(self)
+        unlocking.install(self)
 
     @staticmethod
     def of(app: Celery) -> "Harness":

@@ -31,6 +31,11 @@ from redis.exceptions import DataError, ResponseError
 log = logging.getLogger("harness")
 T = TypeVar("T")
 
+
+class NoRoute(Exception):
+    """No queue takes a message, and the broker says nothing of it."""
+
+
 #: What no later try can mend: the step itself can't be sent. Anything else counts as an outage.
 HOPELESS = (
     SerializationError,
@@ -54,6 +59,8 @@ HOPELESS = (
 #: it.
 GIVEN_UP = (
     AttributeError,
+    MemoryError,
+    NoRoute,
     NotFound,
     PreconditionFailed,
     ResourceLocked,

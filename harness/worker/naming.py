@@ -9,8 +9,6 @@ from typing import Any
 from uuid import UUID, uuid5
 
 _SPACE = UUID("6c0f0d3c-51c2-5e0b-9f1e-0f6f6f1c7a3e")
-#: How long Celery itself tries to publish an errback of a chord's body, which nobody would ever fire again.
-_PATIENT = {"max_retries": 20, "interval_start": 0, "interval_step": 0.5, "interval_max": 3}
 
 Signature = MutableMapping[str, Any]
 
@@ -46,7 +44,6 @@ def name_errbacks(body: Signature) -> None:
     for position, errback in enumerate(errbacks if isinstance(errbacks, (list, tuple)) else [errbacks]):
         if isinstance(errback, MutableMapping):
             name(errback, options.get("task_id"), "errback of a chord", position)
-            errback["options"].setdefault("retry_policy", _PATIENT)
 
 
 def _name_all(signatures: Any, *path: object) -> None:

@@ -24,7 +24,7 @@ def succeed(job: Behind, result: Any, *, again: bool = False) -> None:
     request = job.request
     if result is kept.NotKept and (request.callbacks or request.chain or request.chord):
         log.error("the result of job %s was not kept: only what needs none is sent again", request.id)
-    errors = [error for error in _send_steps(job, result) if error is not None]
+    errors = [error for error in _send_steps(job, result, again) if error is not None]
     try:
         if result is not kept.NotKept and not (errors and not request.chord):
             store(job, result, again)
@@ -52,7 +52,7 @@ def store(job: Behind, result: Any, again: bool) -> None:
     job.by_the_way(put, HOPELESS)
 
 
-def _send_steps(job: Behind, result: Any) -> Iterator[Exception | None]:
+def _send_steps(job: Behind, result: Any, again: bool) -> Iterator[Exception | None]:
     """One after the other; yields what was wrong with each that can't be sent."""
     request = job.request
     priority = None
@@ -65,7 +65,7 @@ def _send_steps(job: Behind, result: Any) -> Iterator[Exception | None]:
             if made.immutable or result is not kept.NotKept:
                 made.apply_async((result,), **common, **options)
 
-        return job.send(signature, place, (result,), do, **options)
+        return job.send(signature, place, (result,), do, again, **options)
 
     for position, one in enumerate(request.callbacks or ()):
         yield step(one, f"link {position}")

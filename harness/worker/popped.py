@@ -51,7 +51,9 @@ def _close_with_its_transport(channel: Any) -> None:
 
     def close() -> None:
         transport = channel.connection
-        if transport is not None and channel not in transport.channels:
+        # Where an earlier close has failed half-way, the next one does nothing: the transport, which closes whatever it
+        # knows of, would come back to it for ever.
+        if not channel.closed and transport is not None and channel not in transport.channels:
             transport.channels.append(channel)
         usual()
 

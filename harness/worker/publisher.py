@@ -15,6 +15,9 @@ from harness.worker.one_by_one import OneByOne
 from harness.worker.outgoing import Line
 from harness.worker.pipelined import Pipelined
 
+#: Seconds in which a Redis-protocol server has to answer, and in which it has to be reached, unless the project says.
+ANSWERED_WITHIN, REACHED_WITHIN = 30.0, 5.0
+
 
 class Publisher:
     """Publishes rows over one connection; a batch waits once for what the broker says of it, where that can be had.
@@ -44,8 +47,7 @@ class Publisher:
     def _open(self) -> Line:
         if self._line is None:
             self._connection = self.app.connection_for_write()
-            # Not a confirm for each message, which would cost each a round trip: they are waited for together.
-            self._connection.transport_options = dict(self._connection.transport_options or {}, confirm_publish=False)
+            self._connection.transport_options = _options(self._connection)
             self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=5)
             self._line = _line(self._connection)
         return self._line
@@ -56,6 +58,18 @@ class Publisher:
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.release()
+
+
+def _options(connection: Any) -> dict[str, Any]:
+    """The project's own transport options, and what the relay needs beside them."""
+    options = dict(connection.transport_options or {})
+    # Not a confirm for each message, which would cost each a round trip: they are waited for together.
+    options["confirm_publish"] = False
+    if connection.transport.driver_type == "redis":
+        # kombu would wait for ever for a server that hangs, or whose machine is gone without a word.
+        options.setdefault("socket_timeout", ANSWERED_WITHIN)
+        options.setdefault("socket_connect_timeout", REACHED_WITHIN)
+    return options
 
 
 def _line(connection: Any) -> Line:

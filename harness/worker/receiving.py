@@ -15,66 +15,30 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tenacity
-from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
-from kombu import Consumer
+from sqlalchemy.exc import DBAPIError
 
-from harness.core.errors import ConfigError, UsageError
-from harness.core.incoming import Incoming
 from harness.store.database import DatabaseAway
-from harness.worker.clients import keep_client
-from harness.worker.envelope import take_anything
-from harness.worker.exact import keep_bytes
-from harness.worker.intake import Away, Intake, Taken
-from harness.worker.popped import keep_popped
+from harness.worker.burial import refusal
+from harness.worker.chosen import chosen
+from harness.worker.intake import Intake
+from harness.worker.line import MISSING, Line
 from harness.worker.properties import take_any_properties
-from harness.worker.receive import entry_of
 from harness.worker.receiver_sign import ReceivesFrom
 from harness.worker.source import Source
-from harness.worker.transport import is_redis
+from harness.worker.taken import Away, Taken, look
 
 if TYPE_CHECKING:
     from harness.worker.harness import Harness
 
 log = logging.getLogger("harness")
 
-#: Seconds: how long the loop waits for a message; for one more, when it has one; until a queue is looked for again.
-IDLE, MORE, MISSING = 0.5, 0.005, 15.0
+#: Seconds: how long the loop waits for a message; for one more, when it has one.
+IDLE, MORE = 0.5, 0.005
+#: Bytes of bodies in hand at which no more is taken.
+HEAVY = 16 * 1024 * 1024
 #: Seconds that a receiver which is told to end goes on trying to store what it has in hand.
 GRACE = 5.0
 _WAIT = tenacity.wait_random_exponential(multiplier=0.2, max=5)
-
-
-def chosen(harness: "Harness", names: Sequence[str] = ()) -> list[Source]:
-    """The sources of these names, all without any. ConfigError for what can't be received."""
-    harness.app.finalize()
-    known = harness.sources
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        listed = ", ".join(known) or "none"
-        raise ConfigError(f"The app has no source {unknown[0]!r}. Its sources: {listed}.")
-    if not known:
-        raise ConfigError('The app declares no source: harness.source("name", job=…, queue=…).')
-    sources = [known[name] for name in names] or list(known.values())
-    conf = harness.app.conf
-    own = {conf.task_default_queue, *(queue.name for queue in conf.task_queues or ())}
-    for source in sources:
-        if source.queue.name in own:
-            raise ConfigError(
-                f"The source {source.name!r} reads the queue {source.queue.name!r}, which the workers read as well: "
-                "each message would go to one of the two. Give the source a queue of its own."
-            )
-        bound = [source.queue.exchange, *(one.exchange for one in source.queue.bindings or ())]
-        if is_redis(conf) and any(exchange is not None and exchange.type == "fanout" for exchange in bound):
-            raise ConfigError(
-                f"The source {source.name!r}: a fanout exchange on a Redis-protocol broker keeps nothing for a "
-                "receiver that is away. Use a topic exchange, or a plain queue."
-            )
-        # Whatever is wrong with the job's route is wrong for each message: it must not make letters of all of them.
-        try:
-            entry_of(source.job, Incoming(id="route"), source.name)
-        except UsageError as error:
-            raise ConfigError(f"The source {source.name!r}: {error}") from error
-    return sources
 
 
 def run(harness: "Harness", names: Sequence[str] = ()) -> None:
@@ -107,7 +71,7 @@ class Receiver:
                 if not self._database_is_there(stop):
                     return
                 with self._connected() as connection:
-                    lines = [_Line(self, source) for source in self.sources]
+                    lines = [Line(source, self.batch, self._take) for source in self.sources]
                     self._serve(connection, lines, stop)
                     broken = 0
             except Exception as error:
@@ -132,9 +96,8 @@ class Receiver:
                 failures += 1
                 if failures in (1, 10) or failures % 100 == 0:
                     kind = "away" if isinstance(error, DatabaseAway) else "not ready"
-                    log.warning(
-                        "receive: the database is %s, nothing is taken: %s", kind, str(error).splitlines()[0][:300]
-                    )
+                    why = refusal(error) if isinstance(error, DBAPIError) else str(error).splitlines()[0][:300]
+                    log.warning("receive: the database is %s, nothing is taken: %s", kind, why)
                 stop.wait(_after(failures))
         return False
 
@@ -150,7 +113,7 @@ class Receiver:
             with contextlib.suppress(Exception):
                 connection.release()
 
-    def _serve(self, connection: Any, lines: "Sequence[_Line]", stop: threading.Event) -> None:
+    def _serve(self, connection: Any, lines: Sequence[Line], stop: threading.Event) -> None:
         began = 0.0
         beats = bool(connection.heartbeat) and connection.supports_heartbeats
         while not stop.is_set():
@@ -171,7 +134,7 @@ class Receiver:
             if not self._settle():
                 time.sleep(0.2)
 
-    def _say_ready(self, lines: "Sequence[_Line]") -> None:
+    def _say_ready(self, lines: Sequence[Line]) -> None:
         self._served = True
         open_ = [f"{line.source.name} (queue {line.source.queue.name})" for line in lines if line.is_open]
         log.info("receive: ready, receiver pid=%d takes in from %s", os.getpid(), ", ".join(open_))
@@ -180,12 +143,26 @@ class Receiver:
         """Take what is there, up to a batch; wait a little where there is nothing."""
         wait = MORE if self._due() else IDLE
         for _ in range(self.batch):
-            before = len(self.hand)
+            if sum(len(one.wire.message.body) for one in self.hand) >= HEAVY:
+                if not self._due():
+                    time.sleep(IDLE)
+                return  # the broker keeps the rest, and ends the connection where that lasts too long
+            last = self.hand[-1:]
             try:
                 connection.drain_events(timeout=wait)
             except TimeoutError:
                 return
-            wait = MORE if len(self.hand) > before else wait
+            wait = MORE if self.hand[-1:] != last else wait
+
+    def _take(self, source: Source, message: Any) -> None:
+        # A Redis-protocol broker gives a message again whose visibility time-out is over, to whoever asks: to us, too.
+        tag, one = message.delivery_tag, look(source, message, self.intake.name)
+        for known in self.hand:
+            if known.source is source and known.message.delivery_tag == tag:
+                one.failures = known.failures
+                self.hand.remove(known)
+                break
+        self.hand.append(one)
 
     def _due(self) -> list[Taken]:
         """What is in hand and may be tried now."""
@@ -203,90 +180,18 @@ class Receiver:
         except Away as error:
             self._failures += 1
             if self._failures in (1, 10) or self._failures % 100 == 0:
-                log.warning("receive: the database is away, holding %d messages: %s", len(self.hand), str(error)[:300])
+                log.warning("receive: %s, holding %d messages: %s", error.what, len(self.hand), str(error)[:300])
             self._next_try = time.monotonic() + _after(self._failures)
         done = [one for one in self.hand if one.decided]
         self.hand = [one for one in self.hand if not one.decided]
         for one in done:
             for tell in one.tell:
                 tell()
-            one.message.ack()
+            self._acknowledge(one)
         return not self._failures
 
-
-class _Line:
-    """One source's channel."""
-
-    def __init__(self, receiver: Receiver, source: Source) -> None:
-        self.receiver, self.source = receiver, source
-        self.consumer: Any = None
-        self._said: str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.consumer is not None
-
-    def begin(self, connection: Any) -> bool:
-        """Consume, unless it does already; True when it has begun. What is wrong with its queue alone is logged."""
-        if self.is_open:
-            return False
-        try:
-            queue = self._declared(connection)
-        except (NotFound, AccessRefused, PreconditionFailed) as error:
-            self._refused(str(error))
-            return False
-        channel = connection.channel()
-        for keep in (keep_bytes, take_anything, keep_client, keep_popped):
-            keep(channel)
-        consumer = Consumer(channel, [queue(channel)], auto_declare=False, on_message=self._take, accept=None)
-        consumer.on_decode_error = lambda message, error: self._take(message)
-        consumer.qos(prefetch_count=self.receiver.batch)
-        try:
-            consumer.consume()
-        except (NotFound, AccessRefused) as error:
-            self._refused(str(error))
-            return False
-        self.consumer, self._said = consumer, None
-        return True
-
-    def _declared(self, connection: Any) -> Any:
-        queue = self.source.queue
-        if self.source.declare:
-            try:
-                with connection.channel() as channel:
-                    queue(channel).declare()
-                return queue
-            except PreconditionFailed as error:
-                log.warning(
-                    "receive: queue %s is there with other properties, and is used as it is: %s", queue.name, error
-                )
-            except AccessRefused as error:
-                log.warning("receive: queue %s may not be declared, and is used as it is: %s", queue.name, error)
-        if connection.transport.driver_type == "amqp":
-            with connection.channel() as channel:
-                queue(channel).queue_declare(passive=True)
-        return queue
-
-    def _refused(self, why: str) -> None:
-        if why != self._said:
-            self._said = why
-            log.error(
-                "receive: source %s gets nothing from queue %s: %s. Make the queue, or give the user of the broker its "
-                "rights; it is looked for every %g s",
-                self.source.name,
-                self.source.queue.name,
-                why,
-                MISSING,
-            )
-
-    def _take(self, message: Any) -> None:
-        self.receiver.hand.append(self.receiver.intake.look(self.source, message))
-
-    def end(self) -> None:
-        """Take no more."""
-        consumer, self.consumer = self.consumer, None
-        if consumer is not None:
-            consumer.cancel()
+    def _acknowledge(self, one: Taken) -> None:
+        one.message.ack()
 
 
 def _after(failures: int) -> float:

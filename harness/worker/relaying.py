@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from harness.relay import Relay
 from harness.relay.wake import WakeUp
 from harness.store.dispatch import Caps
+from harness.store.inbox import InboxRow
+from harness.store.outside import is_outside
 from harness.worker.publisher import Publisher
 from harness.worker.transport import is_redis
 
@@ -39,8 +41,16 @@ def relay_of(harness: "Harness") -> Relay:
         # kombu's Redis transport serves priority 0 first, RabbitMQ the highest.
         highest_first=not is_redis(harness.app.conf),
         caps=cache(lambda: caps_of(harness)),
+        outside=lambda row: is_outside(row) or _is_plain(harness, row),
         wake=WakeUp(harness.database, settings.schema_name, settings.service) if settings.notify else None,
     )
+
+
+def _is_plain(harness: "Harness", row: InboxRow) -> bool:
+    """Has a worker that did not know the task put it in, which is known by now, and is no job?"""
+    task = harness.app.tasks.get(row.task)
+    is_job = getattr(task, "is_job", False)
+    return task is not None and not is_job and row.consumer == f"{row.service}/{row.task}"
 
 
 def caps_of(harness: "Harness") -> Caps:

@@ -16,12 +16,12 @@ from billiard.einfo import ExceptionWithTraceback
 from billiard.exceptions import Terminated, TimeLimitExceeded
 from celery.worker import state as worker_state
 from celery.worker.request import Request
-from celery.worker.state import revoked as revoked_ids
 from celery.worker.state import task_ready, task_reserved
 
 from harness.core.failure import Failure, Kind
 from harness.process.claim import Claim
 from harness.worker.recorder import AGAIN, Recorder
+from harness.worker.revoked import revoked_how
 from harness.worker.trace import Reply, trace_job
 from harness.worker.wire import CLAIM, Wire, wire_of
 
@@ -67,9 +67,10 @@ class JobRequest(Request):  # type: ignore[misc]
     def _submit(self, pool: Any) -> Any:
         soft, hard = self.task.soft_time_limit, self.task.time_limit
         own_hard, own_soft = self.time_limits
+        wire = self.wire(self._terminated or revoked_how(self.id, self.stamps))
         return pool.apply_async(
             trace_job,
-            args=(self.type, self.id, self.request_dict, self.wire(self._revoked_how()), self._decoded_body),
+            args=(self.type, self.id, self.request_dict, wire, self._decoded_body),
             accept_callback=self.on_accepted,
             timeout_callback=self.on_timeout,
             callback=self.on_success,
@@ -93,25 +94,6 @@ class JobRequest(Request):  # type: ignore[misc]
 
     def revoked(self) -> bool:
         """Celery asks before it runs: a revoked job goes to the child all the same, which writes the evidence."""
-        return False
-
-    def _revoked_how(self) -> str | None:
-        if self._terminated:
-            return self._terminated
-        if self.id in revoked_ids:
-            return "revoked by its id before it ran"
-        return "revoked by a stamp before it ran" if self._stamp_revoked() else None
-
-    def _stamp_revoked(self) -> bool:
-        from celery.worker.state import revoked_stamps
-
-        for name, value in self.stamps.items():
-            wanted = revoked_stamps.get(name)
-            if value is None or wanted is None:
-                continue
-            values = value if isinstance(value, (list, tuple)) else [value]
-            if any(v == wanted or (isinstance(wanted, (list, tuple, set)) and v in wanted) for v in values):
-                return True
         return False
 
     # -- the child has replied -------------------------------------------------------------------------------------

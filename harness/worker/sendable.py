@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kombu import compression
+from kombu import Queue, compression
 from kombu.common import Broadcast
+from kombu.exceptions import SerializerNotInstalled
 from kombu.serialization import dumps
 
 from harness.core.errors import UsageError
 from harness.core.message import Message
+from harness.core.text import safe_repr
+from harness.worker.asked import WrongStep, check_steps
 from harness.worker.enqueue_options import Options, expires_of, labels_of
 
 if TYPE_CHECKING:
@@ -54,12 +57,21 @@ def message_of(
         args, kwargs = task._dump_pydantic_arguments(args, kwargs)
     limits = passed.pop("time_limit", None), passed.pop("soft_time_limit", None)
     expires = expires_of(options.expires, passed.pop("expires", None))
-    headers = task.job_headers(passed.pop("headers", None))
+    headers = passed.pop("headers", None)
+    if headers is not None and not isinstance(headers, Mapping):
+        raise UsageError(f"headers={headers!r}: they must be a mapping of names to values.")
+    headers = task.job_headers(headers)
     headers |= {name: value for name, value in labels_of(options) if value is not None}
     shadow = passed.pop("shadow", None) or task.shadow_name(args, kwargs, passed)
     links = [_several(passed.pop(name, None)) for name in ("link", "link_error")]
+    try:
+        check_steps({"callbacks": links[0], "errbacks": links[1]})
+    except WrongStep as error:
+        raise UsageError(f"What is to come after {task.name} could never be sent: {error}.") from error
     if priority is not None:
         passed["priority"] = priority
+    if not isinstance(passed.get("queue"), str | Queue | None):
+        raise UsageError(f"queue={passed['queue']!r}: it must be a name, or a kombu.Queue.")
     routed = app.amqp.router.route(passed, task.name, args, kwargs, task)
     queue = routed.get("queue")
     root, parent = _family(app, routed)
@@ -81,9 +93,7 @@ def message_of(
     )
     kept = _Kept()
     app.amqp.send_task_message(kept, task.name, made, headers=headers, **routed)
-    content_type, encoding, body = dumps(kept.body, serializer=kept.serializer)
-    if kept.compression:
-        body, kept.headers["compression"] = compression.compress(body, kept.compression)
+    content_type, encoding, body = _encoded(kept)
     message = Message(
         body=body.encode("utf-8") if isinstance(body, str) else bytes(body),
         content_type=content_type,
@@ -93,6 +103,22 @@ def message_of(
         queue=_queue(task, queue, kept),
     )
     return message, expires
+
+
+def _encoded(kept: _Kept) -> tuple[Any, Any, Any]:
+    no_serializer = f"serializer={safe_repr(kept.serializer)}: no such serializer is installed."
+    if not isinstance(kept.serializer, str | None):
+        raise UsageError(no_serializer)
+    try:
+        content_type, encoding, body = dumps(kept.body, serializer=kept.serializer)
+    except SerializerNotInstalled as error:
+        raise UsageError(no_serializer) from error
+    if kept.compression:
+        try:
+            body, kept.headers["compression"] = compression.compress(body, kept.compression)
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"compression={safe_repr(kept.compression)}: no such compression is installed.") from error
+    return content_type, encoding, body
 
 
 def _queue(task: "JobTask", queue: Any, kept: _Kept) -> str:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from harness.worker.task import JobTask
 
 Reader = Callable[[Delivered], Incoming]
+#: What is wrong with a stream as a source.
+NO_STREAMS = (
+    "a RabbitMQ stream keeps what was read, and tells no receiver where the last one has stopped: messages would be "
+    "missed, or come again for ever. Bind a quorum or classic queue to the exchange that feeds the stream."
+)
 EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -66,6 +71,8 @@ def make(
         raise UsageError(f"source {name!r}: a Queue has its own exchange and routing keys; leave these out.")
     if queue_arguments:
         made.queue_arguments = {**(made.queue_arguments or {}), **queue_arguments}
+    if (made.queue_arguments or {}).get("x-queue-type") == "stream":
+        raise UsageError(f"source {name!r}: {NO_STREAMS}")
     taken = next((other.name for other in known.values() if other.queue.name == made.name), None)
     if taken:
         raise UsageError(

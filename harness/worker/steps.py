@@ -8,7 +8,7 @@ from celery import bootsteps, signals
 from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
-from harness.worker import check, due, quiet, receiving, relaying
+from harness.worker import check, chosen, due, quiet, receiving, relaying
 from harness.worker.settings import own_keys
 from harness.worker.transport import is_amqp, is_redis
 
@@ -70,7 +70,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         try:
             check.at_start(self.harness, _options(worker))
             if self._receives:
-                receiving.chosen(self.harness)
+                chosen.chosen(self.harness)
         except ConfigError as error:
             log.critical("%s", error)
             raise SystemExit("harness: the worker does not start; the CRITICAL line of its log says why") from None

@@ -13,12 +13,15 @@ from typing import Any
 
 from amqp.exceptions import ChannelError
 from celery import Celery
+from kombu.transport.virtual import Channel as VirtualChannel
 
-from harness.worker.holding import HOPELESS, NO_ROUTE, hold
+from harness.worker.holding import HOPELESS, NO_ROUTE, NoRoute, hold
 from harness.worker.transport import is_amqp
 
 log = logging.getLogger("harness")
 
+#: kombu's own tries, in which it opens a connection that has gone stale.
+_OWN_TRIES = {"max_retries": 2, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.2}
 #: Called with the body, the options of the publish and the error where a message can never be sent.
 GiveUp = Callable[[Any, dict[str, Any], Exception], None]
 
@@ -49,6 +52,9 @@ class Sure:
             with contextlib.suppress(Exception):  # an event for monitors, which may be lost
                 self._publish(body, options)
             return
+        if options.get("retry"):
+            # The waiting is done by `hold`. What a signature wants may have no end.
+            options["retry_policy"] = _OWN_TRIES
         if is_amqp(self.app.conf):
             options.setdefault("mandatory", True)  # what no queue takes comes back: else it is dropped without a word
         try:
@@ -61,11 +67,24 @@ class Sure:
         with self._acquire() as producer, producer.connection._reraise_as_library_errors():
             try:
                 producer.publish(body, **options)
+                _refuse_dropped(producer.channel, options)
             except ChannelError as error:
                 if error.reply_code == NO_ROUTE:
                     # Its confirm is still to come: the next message on this channel would take it for its own.
                     producer.connection.collect()
                 raise
+
+
+def _refuse_dropped(channel: Any, options: dict[str, Any]) -> None:
+    """Raise NoRoute where a Redis-protocol broker has dropped the message: kombu says nothing of it."""
+    exchange = getattr(options.get("exchange"), "name", options.get("exchange"))
+    if not exchange or not isinstance(channel, VirtualChannel):
+        return
+    if channel.typeof(exchange).type == "fanout":
+        return  # it goes to whoever listens
+    key = options.get("routing_key") or ""
+    if not channel._lookup(exchange, key):
+        raise NoRoute(f"no queue is bound to the exchange {exchange!r} with {key!r}")
 
 
 _SURE: ContextVar[Sure | None] = ContextVar("harness_sure", default=None)

@@ -1,20 +1,24 @@
 """From a step that could not be sent to its dead letter: the message, as far as it could be made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery.utils.saferepr import saferepr
 from kombu import compression
 from kombu.serialization import dumps
 
+from harness.core.alike import same_content
 from harness.core.classify import classify
 from harness.core.failure import Failure, Kind
 from harness.core.message import Message, job_key
 from harness.core.message import digest as digest_of
 from harness.core.text import bounded
 from harness.process.copy import Copy
+from harness.process.spec import JobSpec
 from harness.process.unsent import Step, bury, reason_of
 from harness.store import codec
+from harness.store.outside import consumer_of
+from harness.store.processed_jobs import Key
 from harness.worker import announce
 from harness.worker.decode import arguments_of
 from harness.worker.holding import hold, said, unwrapped
@@ -65,6 +69,39 @@ class Unsent:
         alone = signature.get("subtask_type") is None  # a group is no message, but several
         message = self._message(body if alone else None, options, headers, {}, queue)
         self._bury(message, {"args": body[0], "kwargs": body[1], "step": self.place, "options": options}, error)
+
+    def has_letter(self, signature: Mapping[str, Any]) -> bool:
+        """Does the step, which has its id, have the letter of one that could not be sent? Raises Unpublished."""
+        job_id, task = (signature.get("options") or {}).get("task_id"), signature.get("task")
+        if not isinstance(job_id, str) or not isinstance(task, str) or signature.get("subtask_type"):
+            return False
+        consumer = self._consumer(task) or consumer_of(self.copy.arrival.service, task)
+        key = Key(job_key(job_id, b""), consumer)
+
+        def look() -> bool:
+            with self.harness.database.begin() as session:
+                letter = self.harness.store.letters.open_one(session, key)
+            return letter is not None and not letter.attempts and not letter.deliveries
+
+        return hold(look, self.seconds, f"the letter of what comes after job {self.copy.key.job_id}")
+
+    def _consumer(self, task: str) -> str | None:
+        spec = self._spec(task)
+        return None if spec is None else spec.consumer
+
+    def _spec(self, task: str) -> JobSpec | None:
+        job = self.harness.app.tasks.get(task)
+        return job.spec if getattr(job, "is_job", False) else None
+
+    def _says(self, task: str, message: Message) -> Callable[[bytes], bool]:
+        spec, mine = self._spec(task), _digest(self.harness.app, message)
+
+        def says(known: bytes) -> bool:
+            if spec is None or mine is None or known == mine:
+                return known == mine
+            return same_content(known, spec.signature.sent, *arguments_of(self.harness.app, message))
+
+        return says
 
     def _message(
         self,
@@ -118,17 +155,18 @@ class Unsent:
         own, headers = self.copy.arrival, message.headers
         task = headers.get("task")
         task = bounded(task, 255) if isinstance(task, str) and task else NO_TASK
-        job = self.harness.app.tasks.get(task)
         return Step(
             service=own.service,
-            consumer=job.spec.consumer if getattr(job, "is_job", False) else None,
+            consumer=self._consumer(task),
             task=task,
             job_id=job_key(headers.get("id"), repr(view).encode("utf-8", "replace")),
             message=message,
             digest=_digest(self.harness.app, message),
+            priority=_small(message.properties.get("priority")),
             tenant=_text(headers.get(TENANT)),
             ordering_key=_text(headers.get(ORDERING_KEY)),
             correlation_id=_text(headers.get(CORRELATION)) or own.correlation_id,
+            says=self._says(task, message),
             view=view,
             parent={"job_id": own.job_id, "task": own.task, "consumer": own.consumer},
         )
@@ -164,6 +202,10 @@ def _digest(app: Any, message: Message) -> bytes | None:
         return digest_of(*arguments_of(app, message))
     except Exception:
         return None
+
+
+def _small(value: object) -> int:
+    return value if type(value) is int and -32_768 <= value <= 32_767 else 0
 
 
 def _text(value: object) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
+from harness.core.incoming import Incoming
 from harness.relay.wake import WakeUp
 from tests.enqueue.conftest import Shop
 
@@ -111,3 +112,13 @@ def test_a_hint_that_fails_changes_nothing(shop: Shop, monkeypatch: pytest.Monke
         shop.harness.enqueue(session, shop.credit, job_id="b")
         session.commit()
     assert len(shop.rows()) == 2
+
+
+def test_of_a_message_that_was_received(shop: Shop, ear: WakeUp) -> None:
+    with shop.harness.database.begin() as session:
+        shop.harness.receive(session, shop.credit, Incoming(id="m-1", arguments={"points": 5}))
+        assert not ear.wait(NOT_HEARD)
+    assert ear.wait(HEARD)
+    with shop.harness.database.begin() as session:
+        shop.harness.receive(session, shop.credit, Incoming(id="m-1", arguments={"points": 5}))
+    assert not ear.wait(NOT_HEARD), "it was there already"

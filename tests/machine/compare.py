@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.machine.laws import UNIT, Key, Letter, World
+from tests.machine.world import UNIT, Key, Letter, World, digest_of
 
 #: Seconds that an example may take before its clock is doubted.
 SLACK = UNIT / 5
+CONTENTS = {digest_of(content).hex(): content for content in range(3)}
 View = list[list[Any]]
 
 
@@ -23,9 +24,9 @@ class Known:
         """How the world and the view differ; empty when they do not."""
         fences, rows, letters, audit, effects = view
         wrong: list[str] = []
-        _same(wrong, "effects", Counter(effects), +world.effects)
-        found = {Key(job_id, consumer): (state, age) for job_id, consumer, state, age in fences}
-        wanted = {key: (fence.state, world.now - fence.at) for key, fence in world.fences.items()}
+        _same(wrong, "effects", Counter(map(tuple, effects)), +world.effects)
+        found = {Key(job_id, consumer): (*rest, CONTENTS.get(said)) for job_id, consumer, *rest, said in fences}
+        wanted = {key: (fence.state, world.now - fence.at, fence.content) for key, fence in world.fences.items()}
         _same(wrong, "fences", found, wanted)
         ids = self.ids([letter[0] for letter in letters])
         _same(wrong, "rows", self._found_rows(rows, ids), self._wanted_rows(world, rows))
@@ -56,12 +57,13 @@ class Known:
                 row.failures,
                 row.letter,
                 None if row.leased is None else row.leased - world.now,
+                row.content,
             )
         return wanted
 
     def _found_rows(self, rows: list[Any], ids: list[int]) -> dict[Key, Any]:
         return {
-            Key(row[0], row[1]): (*row[2:9], None if row[9] is None else ids.index(row[9]), row[10]) for row in rows
+            Key(row[0], row[1]): (*row[2:9], None if row[9] is None else ids.index(row[9]), *row[10:]) for row in rows
         }
 
     def learn(self, world: World, view: View) -> None:
@@ -74,14 +76,14 @@ class Known:
 
 
 def _letter(job_id: str, consumer: str, reason: str, *rest: Any) -> tuple[Any, ...]:
-    attempts, deliveries, failures, status, replays, resolved, lineage = rest
-    return (Key(job_id, consumer), reason, attempts, deliveries, failures, status, replays, resolved, lineage)
+    attempts, deliveries, failures, status, replays, resolved, lineage, content = rest
+    return (Key(job_id, consumer), reason, attempts, deliveries, failures, status, replays, resolved, lineage, content)
 
 
 def _wanted(world: World, letter: Letter) -> tuple[Any, ...]:
     resolved = None if letter.resolved is None else world.now - letter.resolved
     what = (letter.key, letter.reason, letter.attempts, letter.deliveries, letter.failures)
-    return (*what, letter.status, letter.replays, resolved, letter.lineage)
+    return (*what, letter.status, letter.replays, resolved, letter.lineage, letter.content)
 
 
 def _same(wrong: list[str], what: str, found: Any, wanted: Any) -> None:
@@ -99,14 +101,21 @@ def _alike(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def broken(view: View, known: list[str], at_broker: set[str], pruned: set[Key]) -> list[str]:
-    """The promises, read from the database alone. `known` are the jobs that were really sent; `at_broker` those of
-    which a message is still there; `pruned` the keys whose fence or letter has had its time."""
-    fences, rows, letters, _, effects = view
+Content = tuple[str, int]
+
+
+def broken(view: View, known: list[Content], at_broker: set[Content], pruned: set[Key]) -> list[str]:
+    """The promises, read from the database alone.
+
+    `known`: the contents that were really sent, each with its job's id; `at_broker`: those of which a message is still
+    there; `pruned`: the keys whose fence or letter has had its time.
+    """
+    fences, rows, letters, _, found = view
+    effects = [job_id for job_id, _ in found]
     wrong = [f"{n} effects of {job_id}" for job_id, n in Counter(effects).items() if n > 1]
     has_row = {Key(row[0], row[1]) for row in rows}
     opened = {Key(x[1], x[2]): x[7] for x in letters if x[9] is None}
-    for job_id, consumer, state, _ in fences:
+    for job_id, consumer, state, *_ in fences:
         key = Key(job_id, consumer)
         if state == "done" and job_id not in effects:
             wrong.append(f"{key} is done without its effect")
@@ -120,6 +129,11 @@ def broken(view: View, known: list[str], at_broker: set[str], pruned: set[Key]) 
             wrong.append(f"the letter of {key} says replayed, and nobody has the job")
         if status == "pending_review" and states.get(key) != "dead":
             wrong.append(f"the letter of {key} is pending beside a fence {states.get(key)}")
-    evidence = {row[0] for row in rows} | {letter[1] for letter in letters} | {key.job_id for key in pruned}
-    lost = [job_id for job_id in known if job_id not in {*effects, *evidence, *at_broker}]
-    return wrong + [f"{job_id} is lost" for job_id in lost]
+    evidence = {*map(tuple, found), *at_broker, *((x[0], x[-1]) for x in rows), *((x[1], x[-1]) for x in letters)}
+    forgotten = {key.job_id for key in pruned}
+    for job_id, content in known:
+        # As the job, or under the id of its own that another content has.
+        ids = (job_id, Key(job_id, "").filed(content).job_id)
+        if not any((one, content) in evidence or one in forgotten for one in ids):
+            wrong.append(f"content {content} of {job_id} is lost")
+    return wrong

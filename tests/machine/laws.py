@@ -1,156 +1,36 @@
 """The laws as a model: what every transaction of the product leaves behind, and what is said of it.
 
 One world holds what is committed for all jobs of an example. Every method of `Laws` is one verb of the product, as a
-sequence of transactions; a fault strikes at one of them. Times are seconds on a clock that only moves when it is told
-to; all are multiples of a UNIT, but for thresholds, so that the seconds a test takes never decide.
+sequence of transactions; a fault strikes at one of them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from harness.process import Limits
-
-UNIT = 1000.0
-LIMITS = Limits(
-    fence_wait=0.03,
-    outage_hold=10.0,
-    max_deliveries=3,
-    recount_lease=UNIT,
-    busy_delay=UNIT,
-    too_old=80.5 * UNIT,
+from tests.machine.world import (
+    EXHAUSTED,
+    FENCE_TTL,
+    HOPELESS,
+    LATER,
+    LEASE,
+    LETTER_TTL,
+    LIMITS,
+    LONGEST_LEASE,
+    NOT_READY_DEADLINE,
+    NOT_READY_WAIT,
+    SOON,
+    TRIES,
+    WAIT,
+    Fence,
+    Key,
+    Letter,
+    Row,
+    Sent,
+    World,
 )
-FENCE_TTL = 90.5 * UNIT
-LETTER_TTL = 50.5 * UNIT
-TRIES, WAIT = 3, 2 * UNIT
-NOT_READY_WAIT, NOT_READY_DEADLINE = UNIT, 3.5 * UNIT
-LATER = 3 * UNIT
-LEASE, LONGEST_LEASE = UNIT, 4 * UNIT
-#: Seconds that are no unit but not yet over either: an unknown task's wait, a row that the broker refused.
-SOON = 30.0
-
-#: How a handler, or the parent's verdict, ends a try → the reason of the letter that it leads to at last.
-EXHAUSTED = {
-    "transient": "exhausted",
-    "retry_later": "exhausted",
-    "crashed": "crashed",
-    "timed_out": "timed_out",
-    "unknown_task": "unknown_task",
-}
-HOPELESS = {
-    "permanent": "permanent",
-    "invalid": "invalid_payload",
-    "undecodable": "undecodable",
-    "expired": "expired",
-    "revoked": "revoked",
-    "too_old": "too_old",
-}
-
-
-class Key(NamedTuple):
-    job_id: str
-    consumer: str
-
-
-class Sent(NamedTuple):
-    """One message with the broker, or in a worker's hand. `task` is its name, `consumer` what its marks claim."""
-
-    job_id: str
-    task: str
-    consumer: str
-    generation: int | None = None
-    dispatches: int = 0
-    redelivered: bool = False
-    eta: float | None = None
-    expires: float | None = None
-    sent_at: float = 0.0
-    goes_on: bool = False
-
-    @property
-    def key(self) -> Key:
-        return Key(self.job_id, self.consumer)
-
-    @property
-    def suspicious(self) -> bool:
-        return self.redelivered or self.dispatches > 1
-
-    def adopted(self) -> Sent:
-        return self._replace(generation=self.generation or 0, redelivered=False, dispatches=1)
-
-    def plain(self, consumer: str) -> Sent:
-        return self._replace(generation=None, dispatches=0, consumer=consumer)
-
-
-@dataclass
-class Fence:
-    state: str
-    at: float
-
-
-@dataclass
-class Row:
-    available: float
-    created: float
-    generation: int = 0
-    attempts: int = 0
-    deliveries: int = 0
-    dispatches: int = 0
-    failures: int = 0
-    letter: int | None = None
-    leased: float | None = None
-    unready: float | None = None  # when it said first that it is not ready
-
-
-@dataclass
-class Letter:
-    key: Key
-    reason: str
-    attempts: int
-    deliveries: int
-    failures: int
-    status: str = "pending_review"
-    replays: int = 0
-    resolved: float | None = None
-    lineage: list[str] = field(default_factory=list)
-    audit: list[str] = field(default_factory=list)
-    gone: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        return self.resolved is None and not self.gone
-
-
-@dataclass
-class World:
-    """What is committed."""
-
-    now: float = 0.0
-    fences: dict[Key, Fence] = field(default_factory=dict)
-    rows: dict[Key, Row] = field(default_factory=dict)
-    letters: list[Letter] = field(default_factory=list)
-    effects: Counter[str] = field(default_factory=Counter)
-    #: Generations that are still to be learnt from the database are negative.
-    drawn: int = 0
-
-    def fresh(self) -> int:
-        self.drawn += 1
-        return -self.drawn
-
-    def copy(self) -> World:
-        return World(
-            self.now,
-            {key: replace(fence) for key, fence in self.fences.items()},
-            {key: replace(row) for key, row in self.rows.items()},
-            [replace(x, lineage=[*x.lineage], audit=[*x.audit]) for x in self.letters],
-            self.effects.copy(),
-            self.drawn,
-        )
-
-    def open_letter(self, key: Key) -> int | None:
-        return next((n for n, letter in enumerate(self.letters) if letter.is_open and letter.key == key), None)
 
 
 class Died(BaseException):
@@ -175,6 +55,10 @@ class NotOurs(Exception):
 
 class NotRelayed(Exception):
     """Marks of the relay on a job that nobody knows."""
+
+
+class Conflict(Exception):
+    """The id stands for another content."""
 
 
 class Failed(Exception):
@@ -211,6 +95,13 @@ class Hold:
 Said = tuple[Any, ...]
 
 
+@dataclass
+class _Step:
+    """The copy as it is between two steps of its delivery."""
+
+    sent: Sent
+
+
 class Laws:
     """The verbs, on one world."""
 
@@ -242,14 +133,63 @@ class Laws:
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def take(self, key: Key, state: str, relayed: bool) -> bool:
+    def take(self, sent: Sent, state: str) -> bool:
+        key, relayed = sent.key, sent.generation is not None
         if self.hold is not None and self.hold.key == key:
             raise Busy
         fence = self.world.fences.get(key)
         if fence is None or (relayed and fence.state == "waiting"):
-            self.world.fences[key] = Fence(state, self.world.now)
+            first = sent.content if fence is None or fence.content is None else fence.content
+            self.world.fences[key] = Fence(state, self.world.now, first)
             return True
         return False
+
+    # -- two contents of one id --------------------------------------------------------------------------------------
+
+    def check(self, sent: Sent, fence: Fence) -> None:
+        """Raise Conflict where the copy's content is not the job's."""
+        known = fence.content
+        if known is None and fence.state == "dead":
+            number = self.world.open_letter(sent.key)
+            known = None if number is None else self.world.letters[number].content
+        elif known is None and sent.key in self.world.rows:
+            known = self.world.rows[sent.key].content
+        if known is not None and known != sent.content:
+            raise Conflict
+
+    def file(self, key: Key, content: int) -> None:
+        """The letter of another content; nothing where it is there already."""
+        own = key.filed(content)
+        if own not in self.world.fences:
+            self.world.fences[own] = Fence("dead", self.world.now, content)
+            self.world.letters.append(Letter(own, content, "conflict", 0, 1, 1, audit=["dead_lettered"]))
+
+    def evict(self, key: Key, content: int) -> bool:
+        """A row with another content makes room."""
+        row = self.world.rows.get(key)
+        if row is None or row.content == content:
+            return False
+        self.file(key, row.content)
+        self.take_out(key)
+        return True
+
+    def take_out(self, key: Key) -> None:
+        self.supersede(self.world.rows.pop(key).letter)
+
+    def supersede(self, number: int | None) -> None:
+        if number is not None and self.world.letters[number].is_open:
+            closed = self.world.letters[number]
+            closed.status, closed.resolved = "replayed", self.world.now
+            closed.lineage.append("superseded")
+
+    def conflict(self, sent: Sent) -> Said:
+        """What the copy of another content leaves behind."""
+        new = sent.key.filed(sent.content) not in self.world.fences
+        self.file(sent.key, sent.content)
+        row = self.world.rows.get(sent.key)
+        if row is not None and row.generation == sent.generation and row.content == sent.content:
+            self.take_out(sent.key)
+        return ("dead", "conflict", 0) if new else ("conflict again",)
 
     def row_of(self, sent: Sent, generation: int | None) -> Row | None:
         row = self.world.rows.get(sent.key)
@@ -260,15 +200,19 @@ class Laws:
         fence = world.fences.get(key)
         if self.hold is not None and self.hold.key == key and not self.hold.inserted:
             raise Busy
-        if fence is None and sent.generation is not None and key not in world.rows:
+        if fence is not None:
+            self.check(sent, fence)
+        row = world.rows.get(key)
+        if fence is None and sent.generation is not None and row is None:
             raise NotRelayed
+        mine = row is not None and row.content == sent.content
         if fence is None or fence.state != "done":
             dead = fence is not None and fence.state == "dead"
-            if dead and sent.generation is not None and self.row_of(sent, sent.generation):
+            if dead and mine and sent.generation is not None and self.row_of(sent, sent.generation):
                 del world.rows[key]
             return ("stale", dead)
-        if not sent.goes_on:
-            world.rows.pop(key, None)
+        if mine and not sent.goes_on:
+            del world.rows[key]
         self.resolve(key)
         return ("duplicate",)
 
@@ -286,26 +230,17 @@ class Laws:
     ) -> Said:
         """One delivery to a worker that knows the task; `own` is the job's consumer, `doing` what its handler does."""
         while True:
+            step = _Step(sent)
             try:
-                if sent.consumer != own:
-                    return self.rekey(sent, own)
-                if sent.suspicious:
-                    counted = self.count(sent)
-                    if counted[0] != "counted":
-                        return counted
-                    sent = sent.adopted()
-                    if counted[1] > LIMITS.max_deliveries:
-                        return self.verdict(sent, "crashed", final="crashed")
-                if revoked:
-                    row: list[Row | None] = []
-                    self.tx(lambda sent=sent, row=row: ("looked", row.append(self.world.rows.get(sent.key))))
-                    if not (sent.generation is not None and row[0] is not None and row[0].letter is not None):
-                        return self.verdict(sent, "revoked")
-                if sent.eta is not None and (waits := self.wait_for(sent, sent.eta)) is not None:
-                    return waits
-                if doing == "invalid":
-                    return self.verdict(sent, "invalid")
-                return self.work(sent, doing, rival)
+                try:
+                    return self.step(step, own, doing, revoked, rival)
+                finally:
+                    sent = step.sent
+            except Conflict:
+                try:
+                    return self.tx(lambda sent=sent: self.conflict(sent))
+                except Away:
+                    continue
             except NotRelayed:
                 sent = sent.plain(own)
             except LostAtWork:
@@ -318,6 +253,28 @@ class Laws:
                 except Away:
                     continue
 
+    def step(self, at: _Step, own: str, doing: str, revoked: bool, rival: Callable[[Laws], Said] | None) -> Said:
+        if at.sent.consumer != own:
+            return self.rekey(at.sent, own)
+        if at.sent.suspicious:
+            counted = self.count(at.sent)
+            if counted[0] != "counted":
+                return counted
+            at.sent = at.sent.adopted(counted[2])
+            if counted[1] > LIMITS.max_deliveries:
+                return self.verdict(at.sent, "crashed", final="crashed")
+        sent = at.sent
+        if revoked:
+            row: list[Row | None] = []
+            self.tx(lambda: ("looked", row.append(self.world.rows.get(sent.key))))
+            if not (sent.generation is not None and row[0] is not None and row[0].letter is not None):
+                return self.verdict(sent, "revoked")
+        if sent.eta is not None and (waits := self.wait_for(sent, sent.eta)) is not None:
+            return waits
+        if doing == "invalid":
+            return self.verdict(sent, "invalid")
+        return self.work(sent, doing, rival)
+
     def record(self, sent: Sent, kind: str) -> Said:
         """The verdict on a copy that no handler ran or whose process died."""
         while True:
@@ -328,10 +285,12 @@ class Laws:
                         counted = self.count(current)
                         if counted[0] != "counted":
                             return counted
-                        current = current.adopted()
+                        current = current.adopted(counted[2])
                     return self.verdict(current, kind)
                 except NotRelayed:
                     return self.verdict(current.plain(current.consumer), kind)
+                except Conflict:
+                    return self.tx(lambda current=current: self.conflict(current))
             except Away:
                 continue
 
@@ -340,14 +299,23 @@ class Laws:
 
         def act() -> Said:
             if sent.generation is None:
-                if self.take(sent.key, "waiting", relayed=False):
+                if self.take(sent, "waiting"):
+                    fresh = world.fresh() if self.evict(sent.key, sent.content) else 0
                     if sent.key not in world.rows:
                         world.rows[sent.key] = Row(
-                            world.now, world.now, deliveries=2, dispatches=1, leased=world.now + LIMITS.recount_lease
+                            world.now,
+                            world.now,
+                            sent.content,
+                            fresh,
+                            deliveries=2,
+                            dispatches=1,
+                            leased=world.now + LIMITS.recount_lease,
                         )
-                        return ("counted", 2)
+                        return ("counted", 2, fresh)
                 elif world.fences[sent.key].state != "waiting":
                     return self.settle(sent)
+                else:
+                    self.check(sent, world.fences[sent.key])
             row = self.row_of(sent, sent.generation or 0)
             hold = self.hold
             if hold is not None and hold.key == sent.key and row is not None and hold.generation == row.generation:
@@ -357,7 +325,7 @@ class Laws:
             row.deliveries += 1
             row.dispatches = max(row.dispatches, 1)
             row.leased = max(row.leased or 0.0, world.now + LIMITS.recount_lease)
-            return ("counted", row.deliveries)
+            return ("counted", row.deliveries, 0)
 
         return self.tx(act)
 
@@ -370,7 +338,7 @@ class Laws:
 
         def act() -> Said:
             before = world.copy().fences
-            if not self.take(sent.key, "done", relayed=sent.generation is not None):
+            if not self.take(sent, "done"):
                 return self.settle(sent)
             row = None
             if sent.generation is not None:
@@ -381,7 +349,7 @@ class Laws:
                 if not sent.goes_on:
                     del world.rows[sent.key]
             self.refuse_late(sent, row)
-            world.effects[sent.job_id] += 1
+            world.effects[sent.job_id, sent.content] += 1
             if doing != "ok":
                 raise Failed(doing)
             if row is not None and row.letter is not None:
@@ -396,7 +364,7 @@ class Laws:
     def runs(self, sent: Sent) -> bool:
         """Would its handler run now?"""
         trial = Laws(self.world.copy())
-        if not trial.take(sent.key, "done", relayed=sent.generation is not None):
+        if not trial.take(sent, "done"):
             return False
         row = trial.row_of(sent, sent.generation)
         if sent.generation is not None and row is None:
@@ -432,7 +400,7 @@ class Laws:
         return None if said == ("now",) else said
 
     def own(self, sent: Sent) -> Row | None:
-        if not self.take(sent.key, "waiting", relayed=sent.generation is not None):
+        if not self.take(sent, "waiting"):
             raise NotOurs
         if sent.generation is None:
             return None
@@ -452,10 +420,19 @@ class Laws:
     ) -> None:
         world = self.world
         created, letter = (row.created, row.letter) if row else (world.now, None)
+        if row is None:
+            self.evict(sent.key, sent.content)
         if row is None and (left := world.rows.get(sent.key)) is not None:
             letter = left.letter
         world.rows[sent.key] = Row(
-            world.now + delay, created, world.fresh(), attempts, failures=failures, letter=letter, unready=unready
+            world.now + delay,
+            created,
+            sent.content,
+            world.fresh(),
+            attempts,
+            failures=failures,
+            letter=letter,
+            unready=unready,
         )
 
     def verdict(self, sent: Sent, kind: str, final: str | None = None) -> Said:
@@ -474,9 +451,10 @@ class Laws:
             if reason is None:
                 self.put_off(sent, row, delay, attempt if spends else attempt - 1, failures, unready)
                 return ("deferred", attempt, spends)
-            world.fences[sent.key] = Fence("dead", world.now)
-            world.rows.pop(sent.key, None)
-            self.bury(sent.key, reason, attempt, row.deliveries if row else 1, failures)
+            world.fences[sent.key].state = "dead"
+            if row is not None or not self.evict(sent.key, sent.content):
+                world.rows.pop(sent.key, None)
+            self.bury(sent, reason, attempt, row.deliveries if row else 1, failures)
             return ("dead", reason, attempt)
 
         try:
@@ -484,11 +462,13 @@ class Laws:
         except NotOurs:
             return self.tx(lambda: self.settle(sent))
 
-    def bury(self, key: Key, reason: str, attempts: int, deliveries: int, failures: int) -> None:
+    def bury(self, sent: Sent, reason: str, attempts: int, deliveries: int, failures: int) -> None:
         letters = self.world.letters
-        number = self.world.open_letter(key)
+        number = self.world.open_letter(sent.key)
         if number is None:
-            letters.append(Letter(key, reason, attempts, deliveries, failures, audit=["dead_lettered"]))
+            letters.append(
+                Letter(sent.key, sent.content, reason, attempts, deliveries, failures, audit=["dead_lettered"])
+            )
             return
         again = letters[number]
         again.reason, again.attempts, again.deliveries = reason, attempts, deliveries
@@ -507,7 +487,7 @@ class Laws:
                 row.deliveries = max(row.deliveries - 1, 0)
                 row.leased, row.available = None, world.now + LIMITS.busy_delay
         elif sent.key not in world.rows:
-            world.rows[sent.key] = Row(world.now + LIMITS.busy_delay, world.now)
+            world.rows[sent.key] = Row(world.now + LIMITS.busy_delay, world.now, sent.content)
         return ("deferred", 0, False)
 
     def rekey(self, sent: Sent, own: str) -> Said:
@@ -520,6 +500,10 @@ class Laws:
             del world.rows[sent.key]
             world.fences.pop(sent.key, None)
             letter = row.letter
+            if to in world.rows and world.rows[to].content != row.content:
+                self.file(to, row.content)
+                self.supersede(letter)
+                return ("deferred", row.attempts, False)
             if letter is not None and world.letters[letter].is_open:
                 if world.open_letter(to) is None:
                     world.letters[letter].key = to
@@ -530,7 +514,13 @@ class Laws:
             if to not in world.rows:
                 unready = None if row.unready is None else world.now + row.unready - row.created
                 world.rows[to] = Row(
-                    world.now, world.now, attempts=row.attempts, failures=row.failures, letter=letter, unready=unready
+                    world.now,
+                    world.now,
+                    row.content,
+                    attempts=row.attempts,
+                    failures=row.failures,
+                    letter=letter,
+                    unready=unready,
                 )
             elif world.rows[to].letter is None:
                 world.rows[to].letter = letter
@@ -544,15 +534,19 @@ class Laws:
 
     # -- the inbox, letters, prune ---------------------------------------------------------------------------------
 
-    def enqueue(self, key: Key, delay: float, commits: bool) -> Said:
-        world = self.world
-        fence = world.fences.get(key)
-        if fence is not None and fence.state in ("done", "dead"):
+    def enqueue(self, sent: Sent, delay: float, commits: bool) -> Said:
+        world, key = self.world, sent.key
+        fence, row = world.fences.get(key), world.rows.get(key)
+        known = [one.content for one in (fence, row) if one is not None and one.content is not None]
+        decided = fence is not None and fence.state in ("done", "dead")
+        if (decided or row is not None) and known and known[0] != sent.content:
+            raise Refused("ConflictingJob")
+        if fence is not None and decided:
             return (fence.state,)
-        if key in world.rows:
+        if row is not None:
             return ("waiting",)
         if commits:
-            world.rows[key] = Row(world.now + delay, world.now)
+            world.rows[key] = Row(world.now + delay, world.now, sent.content)
         return ("enqueued",)
 
     def lease(self) -> Said:
@@ -588,13 +582,14 @@ class Laws:
             letter = world.letters[number]
             if letter.gone:
                 raise Refused("NoSuchLetter")
-            state = world.fences.setdefault(letter.key, Fence("dead", world.now)).state
+            state = world.fences.setdefault(letter.key, Fence("dead", world.now, None)).state
             again = state == "waiting" and letter.key in world.rows
             if not letter.is_open:
                 raise Refused("LetterClosed")
             if again:
                 raise Refused("AlreadyReplayed")
-            world.rows.pop(letter.key, None)
+            if not self.evict(letter.key, letter.content):
+                world.rows.pop(letter.key, None)
             if state == "done":
                 self.resolve(letter.key)
                 letter.audit.append("resolved")
@@ -603,8 +598,8 @@ class Laws:
                 letter.status, letter.resolved = "discarded", world.now
                 letter.audit.append("discarded")
                 return ("discarded",)
-            world.fences[letter.key] = Fence("waiting", world.now)
-            world.rows[letter.key] = Row(world.now, world.now, world.fresh(), letter=number)
+            world.fences[letter.key] = Fence("waiting", world.now, world.fences[letter.key].content)
+            world.rows[letter.key] = Row(world.now, world.now, letter.content, world.fresh(), letter=number)
             letter.status, letter.replays = "replayed", letter.replays + 1
             letter.lineage.append("replayed")
             letter.audit.append("replayed")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -13,7 +15,8 @@ import tenacity
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from harness.core.errors import NotReady, Permanent, RetryLater
+from harness.core.alike import digest_of_json
+from harness.core.errors import ConflictingJob, NotReady, Permanent, RetryLater
 from harness.core.events import Events
 from harness.core.failure import Failure, Kind
 from harness.core.message import Message
@@ -22,6 +25,7 @@ from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.enqueue.put import put
 from harness.process import Copy, Job, JobSpec, deliver, record
+from harness.process.busy import stand_aside
 from harness.process.settle import settle_alone
 from harness.prune import prune
 from harness.relay.relay import Relay
@@ -33,23 +37,24 @@ from harness.store.inbox import Arrival, InboxRow
 from harness.store.store import Store
 from harness.worker import kept
 from harness.worker.outgoing import past_times
-from tests.machine import laws
+from tests.machine import world
 from tests.machine.faults import Faulty, Plan, install
-from tests.machine.laws import LIMITS, Died, Said, Sent
+from tests.machine.laws import Died, Said
+from tests.machine.world import LIMITS, Sent
 from tests.publishing import in_turn
 
 POLICY = Policy(
-    stop=tenacity.stop_after_attempt(laws.TRIES),
-    wait=tenacity.wait_fixed(laws.WAIT),
-    not_ready_wait=tenacity.wait_fixed(laws.NOT_READY_WAIT),
-    not_ready_deadline=laws.NOT_READY_DEADLINE,
+    stop=tenacity.stop_after_attempt(world.TRIES),
+    wait=tenacity.wait_fixed(world.WAIT),
+    not_ready_wait=tenacity.wait_fixed(world.NOT_READY_WAIT),
+    not_ready_deadline=world.NOT_READY_DEADLINE,
     reason="the model's",
 )
 RAISES: dict[str, Callable[[], BaseException]] = {
     "transient": lambda: ValueError("once more"),
     "permanent": lambda: Permanent("never"),
     "not_ready": lambda: NotReady("not yet"),
-    "retry_later": lambda: RetryLater(laws.LATER),
+    "retry_later": lambda: RetryLater(world.LATER),
 }
 SHIFT = """
 UPDATE core.processed_jobs SET processed_at = processed_at - :by WHERE starts_with(consumer, :service || '/');
@@ -59,35 +64,42 @@ UPDATE core.dead_letters SET created_at = created_at - :by, updated_at = updated
     resolved_at = resolved_at - :by WHERE service = :service
 """
 #: What is said again and again is one entry with its number.
+#: Of the bytes that are kept.
+CONTENT = "(convert_from(body, 'UTF8')::json -> 1 ->> 'n')::int"
 FAILURES = "(SELECT coalesce(sum(coalesce((f ->> 'times')::int, 1)), 0) FROM jsonb_array_elements(failures) f)"
 VIEW = """
 SELECT json_build_array(
-    (SELECT json_agg(json_build_array(job_id, consumer, state, extract(epoch FROM now() - processed_at)))
+    (SELECT json_agg(json_build_array(job_id, consumer, state, extract(epoch FROM now() - processed_at),
+        encode(digest, 'hex')))
      FROM core.processed_jobs WHERE starts_with(consumer, %(service)s || '/')),
     (SELECT json_agg(json_build_array(job_id, consumer, extract(epoch FROM available_at - now()),
         extract(epoch FROM now() - created_at), generation, attempts, deliveries, dispatches,
-        {FAILURES}, letter_id, extract(epoch FROM leased_until - now())))
+        {FAILURES}, letter_id, extract(epoch FROM leased_until - now()), {CONTENT}))
      FROM core.inbox WHERE service = %(service)s),
     (SELECT json_agg(json_build_array(d.id, job_id, consumer, reason, attempts, deliveries,
         {FAILURES}, status, replays, extract(epoch FROM now() - resolved_at),
-        jsonb_path_query_array(lineage, '$[*].event')
+        jsonb_path_query_array(lineage, '$[*].event'), {CONTENT}
         ) ORDER BY d.id)
      FROM core.dead_letters d WHERE service = %(service)s),
     (SELECT json_agg(json_build_array(letter_id, action) ORDER BY id) FROM core.audit_log WHERE service = %(service)s),
-    (SELECT json_agg(job_id) FROM effects WHERE starts_with(job_id, %(service)s || '-'))
+    (SELECT json_agg(json_build_array(job_id, content)) FROM effects WHERE starts_with(job_id, %(service)s || '-'))
 )
-""".replace("{FAILURES}", FAILURES)
+""".replace("{FAILURES}", FAILURES).replace("{CONTENT}", CONTENT)
 
 
 def schema(url: str) -> None:
     """The table of the handlers' effects."""
     with psycopg2.connect(url) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE IF NOT EXISTS effects (job_id text)")
+        cursor.execute("CREATE TABLE IF NOT EXISTS effects (job_id text, content int)")
     connection.close()
 
 
-def handler(n: int = 0) -> None:
+def handler(n: int) -> None:
     """For its signature."""
+
+
+def strict(n: str) -> None:
+    """For one that no message fits."""
 
 
 class Place:
@@ -108,7 +120,7 @@ class Place:
             task: JobSpec(self.service, task, f"{self.service}/{own}", signature, POLICY)
             for task, own in (("pay", "pay"), ("mail", "letters"))
         }
-        self.inside: Callable[[], None] | None = None
+        self.strict = Signature.of(strict, {})
 
     def close(self) -> None:
         self.database.dispose()
@@ -124,8 +136,10 @@ class Place:
 
     def _arrival(self, sent: Sent) -> Arrival:
         headers = {"id": sent.job_id, "task": sent.task}
-        message = Message(b"[[],{},{}]", "application/json", "utf-8", headers, {"message": [*sent[6:]]}, "q")
-        return Arrival(self.service, sent.consumer, sent.task, sent.job_id, message, digest=b"d" * 32)
+        body = json.dumps([[], {"n": sent.content}, {}]).encode()
+        message = Message(body, "application/json", "utf-8", headers, {"message": [*sent[6:]]}, "q")
+        content = world.digest_of(sent.content)
+        return Arrival(self.service, sent.consumer, sent.task, sent.job_id, message, digest=content)
 
     def _copy(self, sent: Sent, revoked: bool = False) -> Copy:
         return Copy(
@@ -147,14 +161,15 @@ class Place:
         spec = self.specs[sent.task]
 
         def call(args: Any, kwargs: Any, session: Session, job: Job) -> Any:
-            session.execute(text("INSERT INTO effects VALUES (:id)"), {"id": job.id})
+            session.execute(text("INSERT INTO effects VALUES (:id, :content)"), {"id": job.id, "content": kwargs["n"]})
             if inside is not None:
                 inside()
             if doing in RAISES:
                 raise RAISES[doing]()
             return 7
 
-        args = ["no number"] if doing == "invalid" else []
+        if doing == "invalid":
+            spec = replace(spec, signature=self.strict)
         copy = self._copy(sent, revoked)
         keep = kept.write if sent.goes_on else None
         return said_of(
@@ -163,8 +178,8 @@ class Place:
                 self.store,
                 copy,
                 spec,
-                args,
-                {},
+                [],
+                {"n": sent.content},
                 call,
                 LIMITS,
                 keep=keep,
@@ -176,12 +191,15 @@ class Place:
         failure = Failure(Kind(kind), kind, "as the parent says")
         return said_of(record(self.database, self.store, self._copy(sent), failure, POLICY, LIMITS))
 
+    def stand_aside(self, sent: Sent) -> Said:
+        return said_of(stand_aside(self.database, self.store, self._copy(sent), LIMITS))
+
     def followed(self, sent: Sent) -> Said:
         return said_of(settle_alone(self.database, self.store, self._copy(sent._replace(goes_on=False)), LIMITS))
 
     def enqueue(self, sent: Sent, delay: float, commits: bool) -> Said:
         entry = Entry(self._arrival(sent), delay)
-        steps = put(self.store.enqueueing, self.service, [entry], lambda message: b"d" * 32)
+        steps = put(self.store.enqueueing, self.service, [entry], read)
         with self.database.engine.connect() as connection:
             rows: Sequence[Any] | None = None
             try:
@@ -192,6 +210,8 @@ class Place:
                 if commits:
                     connection.commit()
                 return (str(end.value[0].state),)
+            except ConflictingJob:
+                return ("refused", "ConflictingJob")
 
     def relay(self, publish: Callable[[InboxRow], None]) -> int:
         relay = Relay(
@@ -200,14 +220,14 @@ class Place:
             self.service,
             in_turn(publish),
             Events(),
-            lease=laws.LEASE,
-            longest_lease=laws.LONGEST_LEASE,
+            lease=world.LEASE,
+            longest_lease=world.LONGEST_LEASE,
         )
         return relay.step()
 
     def sent_by_relay(self, row: InboxRow) -> Sent:
         """The message that the relay's publisher makes of a row: of its own times it drops those that are past."""
-        eta, expires, sent_at, goes_on = row.message.properties["message"]
+        eta, expires, sent_at, goes_on, content = row.message.properties["message"]
         past = past_times(row)
         return Sent(
             row.job_id,
@@ -220,6 +240,7 @@ class Place:
             None if "expires" in past else expires,
             sent_at,
             goes_on,
+            content,
         )
 
     def replay(self, letter_id: int, discards: bool) -> Said:
@@ -235,7 +256,7 @@ class Place:
         return (str(done),)
 
     def prune(self) -> Said:
-        counts = prune(self.database, self.store, self.service, laws.FENCE_TTL, laws.LETTER_TTL, Events())
+        counts = prune(self.database, self.store, self.service, world.FENCE_TTL, world.LETTER_TTL, Events())
         assert counts["failed"] == 0
         return (counts["fences"], counts["letters"])
 
@@ -264,6 +285,13 @@ class Place:
             Faulty.plan = None
 
 
+def read(message: Message) -> bytes:
+    """The digest of a stored message's arguments."""
+    found = digest_of_json(message)
+    assert found is not None
+    return found
+
+
 def said_of(outcome: Outcome) -> Said:
     """An outcome as the model says it."""
     match outcome:
@@ -271,6 +299,8 @@ def said_of(outcome: Outcome) -> Said:
             return ("completed", attempt)
         case Duplicate():
             return ("duplicate",)
+        case Stale(conflict=True):
+            return ("conflict again",)
         case Stale(dead):
             return ("stale", dead)
         case Deferred(attempt, _, _, spends_try):

@@ -13,16 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from harness.relay.relay import Unroutable
 from harness.store.database import DatabaseAway
 from harness.store.inbox import InboxRow
-from tests.machine.compare import Known, View, broken
+from tests.machine.compare import Content, Known, View, broken
 from tests.machine.faults import Plan
-from tests.machine.laws import FENCE_TTL, LIMITS, UNIT, Away, Died, Key, Laws, Refused, Said, Sent, World, faulty
+from tests.machine.laws import Away, Died, Laws, Refused, Said, faulty
 from tests.machine.place import Place
+from tests.machine.world import FENCE_TTL, LIMITS, UNIT, Key, Sent, World
 
 JOBS = (("1", "pay"), ("2", "pay"), ("3", "mail"), ("4", "pay"), ("5", "mail"))
 #: Between a job's first message and its last one: so much longer does a fence live than a message that is not too old.
 LONG = FENCE_TTL - LIMITS.too_old
 some = st.integers(0, 30)
 doing = st.sampled_from(["ok", "ok", "transient", "transient", "permanent", "not_ready", "retry_later", "invalid"])
+#: Of one id, the second is no duplicate of the first.
+contents = st.sampled_from([0, 0, 1])
 verdicts = st.sampled_from(["crashed", "timed_out", "unknown_task", "undecodable"])
 faults = st.builds(
     Plan,
@@ -45,7 +48,7 @@ class Machine(RuleBasedStateMachine):
         self.place, self.world, self.known = Place(self.url), World(), Known()
         self.view: View = [[], [], [], [], []]
         self.broker: list[Sent] = []
-        self.jobs: list[str] = []
+        self.jobs: list[Content] = []
         self.lives: dict[str, tuple[int, float]] = {}
         self.pruned: set[Key] = set()
         self.pruned_at = 0.0
@@ -108,7 +111,7 @@ class Machine(RuleBasedStateMachine):
             life, first = self.lives[number] = (life + 1, self.world.now)
         return f"{self.place.service}-{number}.{life}", task
 
-    def message(self, which: int, eta: int | None, expires: int | None, goes_on: bool) -> Sent:
+    def message(self, which: int, eta: int | None, expires: int | None, goes_on: bool, content: int) -> Sent:
         job_id, task = self.job(which)
         now = self.world.now
         return Sent(
@@ -119,27 +122,44 @@ class Machine(RuleBasedStateMachine):
             expires=None if expires is None else now + (expires - 0.5) * UNIT,
             sent_at=now,
             goes_on=goes_on,
+            content=content,
         )
 
-    @rule(which=some, eta=st.none() | st.integers(0, 3), expires=st.none() | st.integers(0, 3), goes_on=st.booleans())
-    def send(self, which: int, eta: int | None, expires: int | None, goes_on: bool) -> None:
-        sent = self.message(which, eta, expires, goes_on)
+    @rule(
+        which=some,
+        eta=st.none() | st.integers(0, 3),
+        expires=st.none() | st.integers(0, 3),
+        goes_on=st.booleans(),
+        content=contents,
+    )
+    def send(self, which: int, eta: int | None, expires: int | None, goes_on: bool, content: int) -> None:
+        sent = self.message(which, eta, expires, goes_on, content)
         self.broker.append(sent)
-        self.jobs.append(sent.job_id)
+        self.jobs.append((sent.job_id, sent.content))
 
-    @rule(which=some, delay=st.integers(0, 3), commits=st.booleans())
-    def enqueue(self, which: int, delay: int, commits: bool) -> None:
-        sent = self.message(which, None, None, False)
+    @rule(which=some, delay=st.integers(0, 3), commits=st.booleans(), content=contents)
+    def enqueue(self, which: int, delay: int, commits: bool, content: int) -> None:
+        sent = self.message(which, None, None, False, content)
         real = partial(self.place.enqueue, sent, delay * UNIT, commits)
-        said = self.act(real, lambda laws: laws.enqueue(sent.key, delay * UNIT, commits))
+        said = self.act(real, lambda laws: laws.enqueue(sent, delay * UNIT, commits))
         if commits and said == ("enqueued",):
-            self.jobs.append(sent.job_id)
+            self.jobs.append((sent.job_id, sent.content))
 
     @precondition(lambda self: self.broker)
     @rule(which=some, redelivered=st.booleans())
     def is_there_twice(self, which: int, redelivered: bool) -> None:
         sent = self.broker[which % len(self.broker)]
         self.broker.append(sent._replace(redelivered=redelivered or sent.redelivered))
+
+    @precondition(lambda self: self.unmarked())
+    @rule(which=some, redelivered=st.booleans())
+    def is_there_with_another_content(self, which: int, redelivered: bool) -> None:
+        """A producer that uses one id for two things."""
+        found = self.unmarked()
+        sent = self.broker[found[which % len(found)]]
+        other = sent._replace(content=1 - sent.content, redelivered=redelivered)
+        self.broker.append(other)
+        self.jobs.append((other.job_id, other.content))
 
     # -- workers ---------------------------------------------------------------------------------------------------
 
@@ -195,27 +215,31 @@ class Machine(RuleBasedStateMachine):
         self.act(lambda: self.place.deliver(sent, does), lambda laws: laws.deliver(sent, own, does), plan)
         self.parent_records(sent, kind)
 
-    def parent_records(self, sent: Sent, kind: str, plan: Plan | None = None) -> None:
+    def parent_records(self, sent: Sent, kind: str, plan: Plan | None = None, message: Sent | None = None) -> None:
+        """`message` is what the broker has of it, where the parent reads it otherwise."""
         said = self.act(lambda: self.place.record(sent, kind), lambda laws: laws.record(sent, kind), plan)
         if said == ("died",):
-            self.broker.append(sent._replace(redelivered=True))
+            self.broker.append((message or sent)._replace(redelivered=True))
 
     @precondition(lambda self: self.broker)
     @rule(which=some, kind=verdicts, plan=st.none() | faults)
     def record(self, which: int, kind: str, plan: Plan | None) -> None:
         """A verdict of the parent; for an unknown task under the name that the message says."""
-        sent = self.take(which)
+        message = sent = self.take(which)
         if kind in ("unknown_task", "undecodable"):
             sent = sent._replace(consumer=f"{self.place.service}/{sent.task}", goes_on=True)
-        self.parent_records(sent, kind, plan)
+        self.parent_records(sent, kind, plan, message)
 
-    @precondition(lambda self: self.beside())
-    @rule(which=some, other=some, does=doing, rival=doing)
-    def side_by_side(self, which: int, other: int, does: str, rival: str) -> None:
+    @precondition(lambda self: self.may_be_met())
+    @rule(which=some, does=doing, rival=doing, same=st.booleans(), redelivered=st.booleans())
+    def side_by_side(self, which: int, does: str, rival: str, same: bool, redelivered: bool) -> None:
         """A second copy comes while the first one is at work, and waits too long for it."""
-        pairs = self.beside()
-        first, second = pairs[(which + 31 * other) % len(pairs)]
-        one, two = self.broker[first], self.broker[second]
+        found = self.may_be_met()
+        one = self.broker.pop(found[which % len(found)])
+        two = one._replace(redelivered=redelivered or one.redelivered)
+        if not same and self.may_meet_another(one):
+            two = two._replace(content=1 - one.content)
+            self.jobs.append((two.job_id, two.content))
         own = self.place.own(one.task)
         heard: list[Said] = []
 
@@ -227,14 +251,38 @@ class Machine(RuleBasedStateMachine):
             return laws.deliver(one, own, does, rival=lambda beside: beside.deliver(two, own, rival))
 
         self.act(real, law)
-        self.seen["side by side"] += len(heard)
-        self.broker.remove(one)
-        if heard:
-            self.broker.remove(two)
+        self.seen["side by side" if one.content == two.content else "side by side, another content"] += len(heard)
+        if not heard and two.content != one.content:
+            self.broker.append(two)
 
-    def beside(self) -> list[tuple[int, int]]:
-        known = [n for n, sent in enumerate(self.broker) if sent.consumer == self.place.own(sent.task)]
-        return [(i, j) for i in known for j in known if i != j and self.broker[i].key == self.broker[j].key]
+    @precondition(lambda self: self.unmarked())
+    @rule(which=some)
+    def stands_aside_late(self, which: int) -> None:
+        """A producer's copy has waited too long for a fence, which is decided just before the copy gives up."""
+        found = self.unmarked()
+        sent = self.broker.pop(found[which % len(found)])
+        self.act(lambda: self.place.stand_aside(sent), lambda laws: laws.tx(lambda: laws.stand_aside(sent)))
+
+    # A producer's copy that finds the fence held, and another content in the inbox, waits until the fence has decided:
+    # here for ever, while the first copy is at work.
+
+    def unmarked(self) -> list[int]:
+        """The producers' copies that would not wait so."""
+        rows = self.world.rows
+        return [
+            n
+            for n, sent in enumerate(self.broker)
+            if sent.generation is None and (sent.key not in rows or rows[sent.key].content == sent.content)
+        ]
+
+    def may_be_met(self) -> list[int]:
+        """The copies that a worker which knows their tasks may work on, beside another copy that would not wait so."""
+        known = {n for n, sent in enumerate(self.broker) if sent.consumer == self.place.own(sent.task)}
+        return sorted(known & {*self.unmarked(), *(n for n in known if self.broker[n].generation is not None)})
+
+    def may_meet_another(self, one: Sent) -> bool:
+        """Would a copy with another content beside this one not wait so?"""
+        return one.generation is None and not one.suspicious and one.key not in self.world.rows
 
     # -- relay, time, people ---------------------------------------------------------------------------------------
 
@@ -314,7 +362,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def promises(self) -> None:
-        at_broker = {sent.job_id for sent in self.broker}
+        at_broker = {(sent.job_id, sent.content) for sent in self.broker}
         wrong = broken(self.view, self.jobs, at_broker, self.pruned)
         self.found.extend(wrong)
         assert not wrong, "\n".join(wrong)

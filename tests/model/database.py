@@ -68,7 +68,7 @@ def void(s: State, acts_as: int, world: World) -> State:
 
 def write_verdict(s: State, failure: str, acts_as: int, world: World) -> State:
     """Commit the verdict of a copy that holds the fence."""
-    attempts = (s.row.attempts if s.row else 0) + 1
+    attempts = (s.row.attempts if s.row else 0) + (failure != "not ready")
     final = failure in ("permanent", "invalid", "limit") or attempts >= world.tries
     fence = s.fence
     if world.variant.verdict_takes_fence:

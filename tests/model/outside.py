@@ -139,6 +139,7 @@ def _of_hand(s: State, h: Hand, world: World) -> Iterator[tuple[str, State]]:
             yield "the parent gives the claim up", letter(move(s, h, None), s.row)
         elif s.fence == "" or (s.fence == "waiting" and s.row == h.generation):
             yield "the parent: a failed try", waiting(move(s, h, None), s.numbers + 1)
+            yield "the parent: the last try", move(s, h, None, fence="dead", row=-1, letter=True)
         else:
             yield "the parent: stale", move(s, h, None)
         return
@@ -174,6 +175,8 @@ def _claim(s: State, h: Hand, world: World) -> Iterator[tuple[str, State]]:
         number = s.numbers + 1
         row = number if v.keeps_message else -1
         taken = s._replace(fence="claimed", row=row, numbers=number, over=False)
+        if h.generation == BROKER and s.deaths < world.deaths:
+            yield "delivered again: counted, it waits", move(waiting(s, number), h, h._replace(generation=number))
         yield "claim", move(taken, h, h._replace(at="call", claim=number))
         if s.losses:
             lost = taken._replace(losses=s.losses - 1)

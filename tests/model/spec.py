@@ -124,7 +124,7 @@ class World:
     """What surrounds the job: how its handler behaves and how much may go wrong."""
 
     name: str
-    # Each run ends in any of: ok, transient, permanent, invalid, kill child, kill worker.
+    # Each run ends in any of: ok, transient, permanent, invalid, not ready, kill child, kill worker.
     handler: frozenset[str]
     copies: int = 2
     slots: int = 2  # copies that workers hold at a time; the others are in the broker
@@ -137,6 +137,7 @@ class World:
     duplicates: int = 1
     losses: int = 1
     replays: int = 1
+    not_ready: int = 1  # how often a handler says so
     variant: Variant = field(default_factory=Variant)
 
     def start(self) -> State:

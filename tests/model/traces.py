@@ -6,12 +6,14 @@ that change none of it: a message is received, a lease ends, a worker dies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .spec import State, World
 from .steps import steps
+
+S = TypeVar("S", bound=Hashable)
 
 
 class Seen(NamedTuple):
@@ -62,28 +64,43 @@ def first_misfit(
 
 
 def _explained(trace: Sequence[Seen], world: World, limit: int) -> int | None:
-    here = [world.start()]
+    def after(s: State) -> Iterable[State]:
+        return (then for _, then, _ in steps(s, world))
+
+    return explained(trace, world.start(), after, seen, limit)
+
+
+def explained(
+    trace: Sequence[Seen], start: S, after: Callable[[S], Iterable[S]], look: Callable[[S], Seen], limit: int
+) -> int | None:
+    """The same for any model: `after` has the states that may follow one, `look` what an onlooker sees of it.
+
+    Raises TooMany.
+    """
+    here = [start]
     for place, wanted in enumerate(trace):
-        here = list(_next(here, wanted, world, limit))
+        here = list(_next(here, wanted, after, look, limit))
         if not here:
             return place
     return None
 
 
-def _next(here: Iterable[State], wanted: Seen, world: World, limit: int) -> set[State]:
+def _next(
+    here: Iterable[S], wanted: Seen, after: Callable[[S], Iterable[S]], look: Callable[[S], Seen], limit: int
+) -> set[S]:
     """The states in which `wanted` has just come to stand, from `here` by unseen steps and one that is seen."""
-    found: set[State] = set()
+    found: set[S] = set()
     todo = list(here)
     known = set(todo)
     while todo:
         s = todo.pop()
-        before = seen(s)
-        for _, after, _ in steps(s, world):
-            if (now := seen(after)) == wanted:
-                found.add(after)
-            if now == before and after not in known:
-                known.add(after)
-                todo.append(after)
+        before = look(s)
+        for then in after(s):
+            if (now := look(then)) == wanted:
+                found.add(then)
+            if now == before and then not in known:
+                known.add(then)
+                todo.append(then)
         if len(known) > limit:
-            raise TooMany(world.name)
+            raise TooMany(str(wanted))
     return found

@@ -151,7 +151,9 @@ def _handler(s: State, c: Copy, world: World) -> Iterator[Step]:
             yield "handler: kills its worker", worker_dies(s, c, world), False
         else:
             failed = with_hand(s, c, c._replace(at=VERDICT, failure=end))
-            yield f"handler: {end}, rollback", failed, False
+            # It spends no try, so that nothing else bounds how often it is said.
+            if end != "not ready" or s.era < world.not_ready + world.replays:
+                yield f"handler: {end}, rollback", failed, False
 
 
 def _verdict(s: State, c: Copy, world: World) -> Iterator[Step]:

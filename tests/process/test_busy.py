@@ -14,8 +14,8 @@ from harness.core.policy import Policy
 from harness.core.signature import Signature
 from harness.process import Copy, Job, JobSpec, Limits, deliver, record
 from harness.store import Database, FenceState, Store
-from harness.store.dead_letters import Filter
 from harness.store.inbox import Arrival, InboxRow
+from harness.store.letter import Filter
 
 LIMITS = Limits(fence_wait=0.2, outage_hold=5.0, busy_delay=0.0)
 ARRIVAL = Arrival("s", "s/t", "t", "j1", Message(b"[[],{},{}]", "application/json", "utf-8", {}, {}, "q"))

@@ -17,8 +17,8 @@ from harness.core.signature import Signature
 from harness.process import Copy, JobSpec, Limits, deliver, record
 from harness.replay import replay
 from harness.store import Database, Letter, Store
-from harness.store.dead_letters import Filter
 from harness.store.inbox import Arrival, InboxRow
+from harness.store.letter import Filter
 
 LIMITS = Limits(fence_wait=0.5, outage_hold=3.0)
 POLICY = Policy(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_fixed(0), reason="tests")

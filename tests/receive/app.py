@@ -62,3 +62,8 @@ events = harness.source(
 )
 own = harness.source("own", job=order, queue="own", read=plain)
 routed = harness.source("routed", job=order, queue="routed", **ROUTED)
+
+if os.environ.get("TEST_ODD_QUEUES"):
+    harness.source("quorum", job=order, queue="quorum", queue_arguments={"x-queue-type": "quorum"})
+    harness.source("stream", job=order, queue="stream")
+    harness.source("given_stream", job=order, queue="given_stream", declare=False)

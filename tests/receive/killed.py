@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from harness import Incoming
 from harness.worker import receiving
+from harness.worker.chosen import chosen
 from tests.receive.app import harness, order
 
 
@@ -37,7 +38,7 @@ class Dying(receiving.Receiver):
 
 def child() -> None:
     harness.forked()
-    receiver = Dying(harness, receiving.chosen(harness, ["orders"]))
+    receiver = Dying(harness, chosen(harness, ["orders"]))
     receiver.batch = 1
 
     def listen(event: object) -> None:
@@ -51,7 +52,7 @@ def child() -> None:
 
 def warm_up() -> None:
     """What would be imported and compiled by each child again."""
-    receiving.chosen(harness, ["orders"])
+    chosen(harness, ["orders"])
     with harness.app.connection_for_read() as connection:
         connection.ensure_connection(max_retries=3)
     with Session(harness.database.engine) as session:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from harness import CloudEvents, Delivered, Fields, Harness, Incoming, Unfit, Unreadable
 from harness.core.errors import ConfigError, UsageError
-from harness.worker.receiving import chosen
+from harness.worker.chosen import chosen
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 

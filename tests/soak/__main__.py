@@ -53,11 +53,12 @@ def _one(servers: Servers, kind: str, folder: Path, seconds: float, seed: int, r
     verdict = found.verdict
     print(f"{kind}: {found.operations} answers to the producer; {dict(verdict.ends)}; {found.chaos}")
     print(f"{kind}: letters of jobs that could have succeeded: {dict(verdict.given_up) or 'none'}")
-    for name in ("lost", "doubled", "stuck"):
+    for name in ("lost", "doubled", "stuck", "violations"):
         for said in getattr(verdict, name):
             print(f"{kind}: {name.upper()}: {said}")
-    if found.never_received:
-        print(f"{kind}: of the lost ones no worker ever had: {', '.join(found.never_received)}")
+    if found.handed_to_the_dead:
+        jobs = ", ".join(found.handed_to_the_dead)
+        print(f"{kind}: handed by the server to a process that had just died, which its protocol can't undo: {jobs}")
     for said in found.traces.misfits:
         print(f"{kind}: NO PATH OF THE MODEL: {said}")
     print(f"{kind}: {found.traces.line}")
@@ -72,6 +73,8 @@ def _report(soaks: list[Soak], folder: Path, seed: int) -> int:
     else:
         print(f"\nlogs and history: {folder}\nagain: python -m tests.soak --seed {seed}")
     counts = {name: sum(len(getattr(one.verdict, name)) for one in soaks) for name in ("lost", "doubled", "stuck")}
+    runs, violations = sum(one.ordered_runs for one in soaks), sum(len(one.verdict.violations) for one in soaks)
+    print(f"order: runs={runs} violations={violations}")
     figures = " ".join(f"{name}={count}" for name, count in counts.items())
     print(f"soak: jobs={sum(one.verdict.jobs for one in soaks)} {figures}")
     return 0 if good else 1

@@ -28,7 +28,7 @@ class Chaos:
             (self.kill_child, 20),
             (self.kill_worker, 8),
             (self.kill_parent, 3),
-            (self.kill_relay, 8),
+            (self.kill_beside, 12),
             (self.deploy, 6),
             (self.freeze, 4),
             (self.cut_database, 10),
@@ -52,12 +52,14 @@ class Chaos:
 
     def kill_child(self) -> None:
         worker = self._worker()
-        pool = [pid for pid in worker.children() if pid not in self._relays(worker)]
+        pool = [pid for pid in worker.children() if pid not in self._beside(worker)]
         if pool:
             _kill(self.dice.choice(sorted(pool)))
 
-    def kill_relay(self) -> None:
-        for pid in self._relays(self._worker()):
+    def kill_beside(self) -> None:
+        """A worker's relay or receiver, or both."""
+        beside = self._beside(self._worker())
+        for pid in self.dice.sample(beside, self.dice.randint(min(1, len(beside)), len(beside))):
             _kill(pid)
 
     def kill_worker(self) -> None:
@@ -115,12 +117,12 @@ class Chaos:
     def _worker(self) -> Worker:
         return self.dice.choice(self.place.workers)
 
-    def _relays(self, worker: Worker) -> list[int]:
-        return [pid for pid in worker.children() if _is_relay(pid)]
+    def _beside(self, worker: Worker) -> list[int]:
+        return [pid for pid in worker.children() if _is_beside(pid)]
 
 
-def _is_relay(pid: int) -> bool:
-    """Processes of the pool catch SIGUSR1, by which the soft time limit is raised."""
+def _is_beside(pid: int) -> bool:
+    """Relay or receiver? Processes of the pool catch SIGUSR1, by which the soft time limit is raised."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

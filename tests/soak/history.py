@@ -40,14 +40,22 @@ class History:
 
     def note(self, job: str, kind: Kind, answer: Answer, after: str | None = None) -> None:
         """Of a job that is sent twice the best answer counts."""
+        entry = Entry(job, kind, answer, after)
         with self._lock:
             known = self.entries.get(job)
             order = list(Answer)
             if known is None or order.index(answer) < order.index(known.answer):
-                self.entries[job] = Entry(job, kind, answer, after)
+                self.entries[job] = entry
             self.operations += 1
-            self._file.write(json.dumps(asdict(Entry(job, kind, answer, after))) + "\n")
+            self._file.write(json.dumps(asdict(entry)) + "\n")
             self._file.flush()
+
+    def doubt(self) -> None:
+        """The broker has forgotten all that it had: what was not enqueued may have been lost with that."""
+        with self._lock:
+            for entry in self.entries.values():
+                if entry.kind.door != "enqueue" and entry.answer is Answer.ok:
+                    entry.answer, entry.after = Answer.unknown, None
 
     def close(self) -> None:
         self._file.close()

@@ -12,13 +12,24 @@ from tests.worker.running import State
 #: Everything that the tables say of each job, as one snapshot.
 ALL = """
 SELECT job_id, coalesce(effects, 0) AS effects, f.state, coalesce(open, 0) AS open, reason,
-    i.job_id IS NOT NULL AS waits, o.job_id IS NOT NULL AS ordered
+    i.job_id IS NOT NULL AS waits, o.job_id IS NOT NULL AS ordered, coalesce(calls, 0) AS calls,
+    coalesce(replays, 0) AS replays
 FROM (SELECT job_id, count(*) AS effects FROM ledger GROUP BY job_id) l
 FULL JOIN (SELECT job_id, state FROM core.processed_jobs) f USING (job_id)
-FULL JOIN (SELECT job_id, count(*) FILTER (WHERE resolved_at IS NULL) AS open, max(reason) AS reason
+FULL JOIN (SELECT job_id, count(*) FILTER (WHERE resolved_at IS NULL) AS open, max(reason) AS reason,
+               sum(replays) AS replays
            FROM core.dead_letters GROUP BY job_id) d USING (job_id)
 FULL JOIN (SELECT job_id FROM core.inbox) i USING (job_id)
 FULL JOIN (SELECT job_id FROM orders) o USING (job_id)
+FULL JOIN (SELECT job_id, count(*) AS calls FROM calls GROUP BY job_id) c USING (job_id)
+"""
+#: Runs of jobs with a key that began before the turn of an older one of their key was over.
+OUT_OF_ORDER = """
+SELECT r.key, r.number, array(
+    SELECT o.number FROM orders o WHERE o.key = r.key AND o.number < r.number AND o.number <> ALL (r.over) ORDER BY 1
+) AS before FROM order_runs r
+WHERE EXISTS (SELECT FROM orders o WHERE o.key = r.key AND o.number < r.number AND o.number <> ALL (r.over))
+ORDER BY r.id
 """
 
 
@@ -33,6 +44,8 @@ class Verdict:
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
+    #: Runs that began out of the order of their key.
+    violations: list[str] = field(default_factory=list)
     #: Jobs that should have succeeded and became letters, by reason.
     given_up: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
@@ -43,7 +56,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.doubled or self.stuck)
+        return not (self.lost or self.doubled or self.stuck or self.violations)
 
 
 def unsettled(history: History, state: State) -> list[str]:
@@ -62,6 +75,10 @@ def check(history: History, state: State) -> Verdict:
         _judge(entry, rows, verdict)
     for job in rows.keys() - history.entries.keys():
         verdict.doubled.append(f"{job}: nobody has sent it: {_said(rows[job])}")
+    verdict.violations = [
+        f"{row.key}: number {row.number} ran before {', '.join(map(str, row.before))} had ended"
+        for row in state.sql(OUT_OF_ORDER)
+    ]
     return verdict
 
 
@@ -81,12 +98,20 @@ def _judge(entry: Entry, rows: dict[str, Any], verdict: Verdict) -> None:
         verdict.doubled.append(said)
     elif row.waits:
         verdict.stuck.append(said)
+    if entry.kind.task == "outside":
+        _judge_calls(said, row, verdict)
     end = "one effect" if row.effects else "a letter"
     verdict.ends[end] += 1
     if row.open and entry.kind.good:
         verdict.given_up[str(row.reason)] += 1
     if row.effects and not entry.kind.good:
         verdict.doubled.append(f"{said}; it can't have an effect")
+
+
+def _judge_calls(said: str, row: Any, verdict: Verdict) -> None:
+    """One call for each word: the first, and each replay by a person. None, and an effect: it was never called."""
+    if row.calls > 1 + row.replays or (row.effects and not row.calls):
+        verdict.doubled.append(f"{said}; called {row.calls} times, replayed {row.replays} times")
 
 
 def _is(row: Any) -> bool:
@@ -104,7 +129,7 @@ def _must_be(entry: Entry, rows: dict[str, Any]) -> bool:
 
 def _may_be(entry: Entry, row: Any) -> bool:
     """Not where the producer's own transaction is not there, and nothing was sent beside it."""
-    if not entry.kind.name.startswith("enqueue"):
+    if entry.kind.door != "enqueue":
         return True
     return bool(row.ordered) or entry.kind.name == "enqueue and send"
 

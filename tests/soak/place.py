@@ -6,31 +6,48 @@ import contextlib
 import time
 from pathlib import Path
 
-from tests.services import Databases, Servers, Service
+from tests.services import Databases, Servers, Service, Valkey
 from tests.soak import traces
+from tests.soak.foreign import QUEUE
 from tests.sweep.left import Broker
 from tests.worker.proxy import Proxy
-from tests.worker.running import State, Worker
+from tests.worker.running import State, Worker, until
 
 #: Processes in the pool of each worker.
 POOLS = (1, 4)
 
 
-class Place:
-    """Workers and producer reach both servers through proxies; the checker goes straight."""
+class SoakWorker(Worker):
+    app = "tests.soak.app"
 
-    def __init__(self, servers: Servers, kind: str, folder: Path) -> None:
-        self.kind, self.folder = kind, folder
+
+def prepare(state: State) -> None:
+    """The tables of producer and jobs: orders, what a run of a job with a key saw, and calls to the other side."""
+    state.sql("CREATE TABLE orders (job_id text PRIMARY KEY, key text, number int)")
+    state.sql("CREATE TABLE order_runs (id bigserial PRIMARY KEY, key text, number int, over int[])")
+    state.sql("CREATE TABLE calls (job_id text)")
+
+
+class Place:
+    """Workers and producer reach both servers through proxies; the checker goes straight.
+
+    `forgets`: a Redis-protocol server that writes nothing to its disk.
+    """
+
+    def __init__(self, servers: Servers, kind: str, folder: Path, *, forgets: bool = False) -> None:
+        self.kind, self.folder, self.forgets = kind, folder, forgets
+        #: Workers that were started again.
+        self.revived = 0
         self.postgres = servers.own_postgres(**traces.SETTINGS)
         self.server: Service = servers.own_rabbitmq() if kind == "rabbitmq" else servers.own_redis()
         self.database_url = Databases(self.postgres.url).make()
         self.state = State(self.database_url)
-        self.state.sql("CREATE TABLE orders (job_id text PRIMARY KEY)")
+        prepare(self.state)
         traces.install(self.state)
         self.broker = Broker.of(self.server)
         self.database_proxy, self.broker_proxy = Proxy(self.database_url), Proxy(self.server.url)
         self.workers = [
-            Worker(
+            SoakWorker(
                 self.broker_proxy.url,
                 self.database_proxy.url,
                 folder / f"worker{number}.log",
@@ -42,8 +59,19 @@ class Place:
         ]
 
     def start(self) -> None:
+        self._forget()
         for worker in self.workers:
-            worker.start(240)
+            worker.launch()
+        for worker in self.workers:
+            what = f"worker ready, see {worker.log}"
+            until(lambda worker=worker: worker.has_logged(" ready.") or not worker.alive, 240, what)
+            assert worker.alive, worker.text()[-3000:]
+
+    def _forget(self) -> None:
+        if self.forgets:
+            assert isinstance(self.server, Valkey)
+            with self.server.client() as client:
+                client.config_set("appendonly", "no")
 
     def restart(self, service: Service, *, kill: bool, away: float) -> None:
         """End a server, in good order or by force, and start it again after `away` seconds."""
@@ -52,6 +80,8 @@ class Place:
         service.start()
         (self.database_proxy if service is self.postgres else self.broker_proxy).aim(service.url)
         self.broker = Broker.of(self.server)
+        if service is self.server:
+            self._forget()
 
     def revive(self) -> int:
         """Start again whatever worker has ended, without waiting for it; returns how many."""
@@ -60,11 +90,12 @@ class Place:
             with contextlib.suppress(AssertionError):
                 worker.kill()
             worker.launch()
+        self.revived += len(dead)
         return len(dead)
 
-    def received(self, job: str) -> bool:
-        """Has any worker ever had this job's message?"""
-        return any(f"[{job}] received" in worker.text() for worker in self.workers)
+    def left(self) -> int:
+        """Messages with the broker, delivered or not."""
+        return self.broker.left("jobs") + self.broker.left(QUEUE)
 
     def close(self) -> None:
         for worker in self.workers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import json
 import random
 import threading
 import time
@@ -11,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import Celery, chain
-from sqlalchemy import text
 
-from tests.enqueue.conftest import Shop
+from tests.soak.enqueuing import Enqueuing
+from tests.soak.foreign import publish
 from tests.soak.history import Answer, History
 from tests.soak.kinds import Kind, arguments, draw
 
@@ -26,9 +27,9 @@ class Producer:
         self.app.conf.update(task_default_queue="jobs", task_publish_retry=False, broker_connection_timeout=3)
         if broker.startswith("amqp"):
             self.app.conf.broker_transport_options = {"confirm_publish": True}
-        self.shop = Shop(database)
         self.history, self.rate = history, rate
         self.dice = random.Random(f"producer {seed}")
+        self.enqueuing = Enqueuing(database, history, self.dice)
         self._number = 0
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._connection: Any = None
@@ -46,7 +47,7 @@ class Producer:
     def close(self) -> None:
         self._disconnect()
         self.app.close()
-        self.shop.close()
+        self.enqueuing.close()
 
     def _send_one(self) -> None:
         kind = draw(self.dice)
@@ -55,16 +56,31 @@ class Producer:
         kwargs = arguments(kind, self.dice)
         if kind.name == "chain":
             self._send_chain(job, kind, kwargs)
-        elif kind.name.startswith("enqueue"):
-            self._enqueue(job, kind, kwargs)
+        elif kind.door == "enqueue":
+            self.enqueuing.put(job, kind, kwargs)
+            if kind.name == "enqueue and send":
+                self._send(job, kind, kwargs, None)
+        elif kind.door == "receive":
+            self._as_somebody_else(job, kind, kwargs)
         else:
             countdown = round(self.dice.uniform(0.5, 8.0), 1) if kind.name == "eta" else None
             self._send(job, kind, kwargs, countdown)
         if kind.name == "duplicate":
-            for _ in range(self.dice.choice((1, 2))):
-                when = time.monotonic() + self.dice.choice((0.0, 0.0, 1.0, 8.0))
-                self._number += 1
-                heapq.heappush(self._later, (when, self._number, lambda: self._send(job, kind, kwargs, None)))
+            self._again(lambda: self._send(job, kind, kwargs, None))
+        if kind.name == "received twice":
+            self._again(lambda: self._as_somebody_else(job, kind, kwargs))
+
+    def _again(self, send: Callable[[], None]) -> None:
+        """Once or twice more, now or later."""
+        for _ in range(self.dice.choice((1, 2))):
+            when = time.monotonic() + self.dice.choice((0.0, 0.0, 1.0, 8.0))
+            self._number += 1
+            heapq.heappush(self._later, (when, self._number, send))
+
+    def _as_somebody_else(self, job: str, kind: Kind, kwargs: dict[str, Any]) -> None:
+        body = b"<order/>" if kind.name == "received garbage" else json.dumps(kwargs).encode()
+        key = f"account {self.dice.randint(1, 3)}" if kwargs["fails"] else None
+        self.history.note(job, kind, self._published(lambda producer: publish(producer, job, body, key)))
 
     def _send(self, job: str, kind: Kind, kwargs: dict[str, Any], countdown: float | None) -> None:
         def send(producer: Any) -> None:
@@ -106,25 +122,3 @@ class Producer:
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.release()
-
-    def _enqueue(self, job: str, kind: Kind, kwargs: dict[str, Any]) -> None:
-        """The producer's own row (an order) and the job, in one transaction: both or neither."""
-        answer = Answer.refused
-        delay = round(self.dice.uniform(0.5, 5.0), 1) if kind.name == "enqueue for later" else None
-        roll_back = kind.name == "enqueue and roll back"
-        try:
-            with self.shop.session() as session:
-                session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": job})
-                self.shop.harness.enqueue(session, self.shop.credit.s(**kwargs), job_id=job, delay=delay)
-                if roll_back:
-                    session.rollback()
-                else:
-                    answer = Answer.unknown
-                    session.commit()
-                    answer = Answer.ok
-        except Exception:
-            with contextlib.suppress(Exception):
-                self.shop.engine.dispose()
-        self.history.note(job, kind, answer)
-        if kind.name == "enqueue and send":
-            self._send(job, kind, kwargs, None)

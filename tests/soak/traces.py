@@ -11,9 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.model.spec import Variant, World
-from tests.model.traces import BUDGETS, Seen, TooMany, first_misfit
+from tests.model.traces import Seen
 from tests.soak.kinds import Kind
+from tests.soak.paths import misfit
 from tests.worker.running import State
 
 #: What the server must be started with.
@@ -120,45 +120,10 @@ def check(found: dict[tuple[str, str], list[Seen]], kinds: dict[str, Kind]) -> C
             continue  # a marker of the soak itself
         shape = (kind.name, tuple(trace))
         if shape not in answers:
-            answers[shape] = _answer(trace, kind)
+            answers[shape] = misfit(trace, kind)
         if isinstance(answer := answers[shape], str):
             checked.undecided[answer] += 1
         elif answer is not None:
             checked.misfits.append(f"{job} ({task}): step {answer} of {trace}")
     checked.shapes = len(answers)
     return checked
-
-
-def _answer(trace: list[Seen], kind: Kind) -> int | str | None:
-    """None: a path. A number: the step that fits nowhere. A text: the kind that was too large to decide."""
-    place, undecided = 0, False
-    for outlives in (kind.name == "chain", kind.name != "chain"):
-        try:
-            answer = first_misfit(trace, _world(kind, trace, outlives), budgets=BUDGETS)
-        except TooMany:
-            undecided = True
-            continue
-        if answer is None:
-            return None
-        place = max(place, answer)
-    return kind.name if undecided else place
-
-
-def _world(kind: Kind, trace: list[Seen], outlives: bool) -> World:
-    """`outlives`: something comes after the job, and its inbox row stands for that until it is sent."""
-    handler = {"ok", "transient"} if kind.good else {"permanent"}
-    if kind.name in ("crash", "crash for ever"):
-        handler = {"ok", "kill child"} if kind.good else {"kill child"}
-    if kind.name == "poison":
-        handler = {"invalid"}
-    enqueued = kind.name.startswith("enqueue")
-    return World(
-        kind.name,
-        frozenset(handler),
-        copies={"duplicate": 2, "enqueue and send": 1}.get(kind.name, 0 if enqueued else 1),
-        producers=int(enqueued),
-        tries=5,
-        max_deliveries=5,
-        replays=sum(one.letter == "replayed" for one in trace),
-        variant=Variant(row_outlives_work=outlives),
-    )

@@ -14,8 +14,9 @@ from harness.core.failure import Failure
 from harness.core.message import Message
 from harness.core.outcome import Completed, Duplicate
 from harness.process.copy import Copy
+from harness.process.failed import Failed
 from harness.process.spec import Limits
-from harness.process.work import Failed, work
+from harness.process.work import work
 from harness.store.database import Database
 from harness.store.driver import first_row
 from harness.store.inbox import Arrival

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import chain
 
-from tests.sweep.lane import DEAD, DONE, KNOWN_OR_NOT, Lane
+from tests.sweep.lane import DEAD, DONE, DONE_NEXT, KNOWN_OR_NOT, Lane
 
 
 def good(lane: Lane, job: str) -> dict[str, str]:
@@ -51,6 +51,39 @@ def beside_another_copy(lane: Lane, job: str) -> dict[str, str]:
         lane.send("credit", job)
         lane.until(lambda: lane.state.inbox(job), 60, "the copy stands aside")
     return {job: DONE}
+
+
+def keyed(lane: Lane, job: str) -> dict[str, str]:
+    """A job with a key, and one that comes after it."""
+    lane.keyed.put(f"key of {job}", job, f"{job}-next")
+    return {job: DONE, f"{job}-next": DONE_NEXT}
+
+
+def keyed_outside(lane: Lane, job: str) -> dict[str, str]:
+    """The same with external effects: the key goes on, known or not."""
+    lane.keyed.put(f"key of {job}", job, f"{job}-next", task="outside")
+    return {job: KNOWN_OR_NOT, f"{job}-next": KNOWN_OR_NOT}
+
+
+def keyed_while_another_works(lane: Lane, job: str) -> dict[str, str]:
+    """A job that is sent, and finds its key taken by another one that works."""
+    key = f"key of {job}"
+    with lane.keyed.held(key):
+        lane.keyed.put(key, job, f"{job}-next")
+        lane.until(lambda: not [*lane.points.glob("*.armed")], 60, "it is out of turn")
+    return {job: DONE, f"{job}-next": DONE_NEXT}
+
+
+def received(lane: Lane, job: str) -> dict[str, str]:
+    """Somebody else's message."""
+    lane.receive(job, b'{"points": 3}')
+    return {job: DONE}
+
+
+def received_garbage(lane: Lane, job: str) -> dict[str, str]:
+    """One that nobody can read."""
+    lane.receive(job, b"<points/>")
+    return {job: DEAD}
 
 
 def first_of_a_chain(lane: Lane, job: str) -> dict[str, str]:

@@ -13,10 +13,14 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from harness.testing import failpoints
+from tests.soak.foreign import QUEUE, publish
 from tests.sweep.left import Broker
+from tests.sweep.order import Keyed
 from tests.worker.running import State, Worker, client
 
 DONE, DEAD, DISCARDED, PRUNED = "done", "dead", "discarded", "pruned"
+#: Of a job `<id>-next`: done, after `<id>`.
+DONE_NEXT = "done next"
 #: Of a job with external effects: done, or a letter that says that it is not known; called once at most.
 KNOWN_OR_NOT = "known or not"
 #: Seconds that a worker may take to start, on a machine with much else to do.
@@ -49,9 +53,10 @@ class Lane:
             task_default_queue=name,
             result_backend=results,
             harness_fence_wait=FENCE_WAIT,
-            options=["-I", "tests.enqueue.jobs,tests.sweep.outside"],
+            options=["-I", "tests.enqueue.jobs,tests.sweep.outside,tests.sweep.foreign"],
             environment={failpoints.VARIABLE: str(self.points), "CANVAS": "1"},
         )
+        self.keyed = Keyed(database, name)
         #: Restarts of the worker that a fault has killed.
         self.restarts = 0
 
@@ -63,12 +68,17 @@ class Lane:
         """Send a job straight to the lane's queue."""
         self.sender.send_task(task, kwargs=kwargs, task_id=job, queue=self.name, countdown=countdown)
 
+    def receive(self, message_id: str, body: bytes) -> None:
+        """Send a message to the lane's source."""
+        with self.sender.producer_pool.acquire(block=True) as producer:
+            publish(producer, message_id, body, None)
+
     def warm(self) -> None:
-        """A job that has child and relay open their connections, so that there is something to break."""
-        from tests.sweep.jobs import retried_first_of_a_chain
+        """A job that has child, relay and receiver open their connections, so that there is something to break."""
+        from tests.sweep.jobs import received, retried_first_of_a_chain
 
         with self.disarmed():
-            ends = retried_first_of_a_chain(self, f"warm-{uuid4().hex}")
+            ends = retried_first_of_a_chain(self, f"warm-{uuid4().hex}") | received(self, f"warm-{uuid4().hex}")
             self.until(lambda: all(self.settled(job) for job in ends) and self.quiet(), 90, "the worker is warm")
 
     def until(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
@@ -91,7 +101,11 @@ class Lane:
 
     def quiet(self) -> bool:
         """Does the broker have nothing of this lane, not even unacknowledged?"""
-        return self.broker.left(self.name) == 0
+        return self.left() == 0
+
+    def left(self) -> int:
+        """Messages for the worker and for the receiver, delivered or not."""
+        return self.broker.left(self.name) + self.broker.left(QUEUE)
 
     @contextmanager
     def disarmed(self) -> Iterator[None]:
@@ -123,6 +137,7 @@ class Lane:
         seen = (state.effects(job), state.fence(job), sum(row.resolved_at is None for row in letters))
         wanted: tuple[tuple[int, str | None, int], ...] = {
             DONE: ((1, "done", 0),),
+            DONE_NEXT: ((1, "done", 0),),
             DEAD: ((0, "dead", 1),),
             DISCARDED: ((0, "dead", 0),),
             PRUNED: ((1, None, 0), (0, None, 0)),
@@ -132,6 +147,8 @@ class Lane:
             raise Violated(f"{job}: effects, fence, open letters are {seen}, not {wanted[0]}")
         if end == KNOWN_OR_NOT:
             self._check_calls(job)
+        if end == DONE_NEXT:
+            self._check_order(job.removesuffix("-next"), job)
         if end == DISCARDED and [row.status for row in letters] != ["discarded"]:
             raise Violated(f"{job}: its letter is not discarded: {letters}")
 
@@ -141,18 +158,23 @@ class Lane:
         if calls > 1 or reasons not in ([], ["outcome_unknown"]) or (not reasons and not calls):
             raise Violated(f"{job}: called {calls} times, letters {reasons}")
 
+    def _check_order(self, *jobs: str) -> None:
+        rows = self.state.sql("SELECT job_id FROM ledger WHERE job_id = ANY(:jobs) ORDER BY id", jobs=[*jobs])
+        if (order := [row.job_id for row in rows]) != [*jobs]:
+            raise Violated(f"the jobs of a key had their effects in the order {order}, not {[*jobs]}")
+
     def ended(self, job: str, end: str) -> bool:
         """Has the job come to rest?"""
         if end == PRUNED:
             return self.state.fence(job) is None
-        return self.settled(job) and not (end == DONE and self.state.letter(job))
+        return self.settled(job) and not (end in (DONE, DONE_NEXT) and self.state.letter(job))
 
     def stop(self) -> None:
         """Stop in good order. Violated where something is left at the broker or in the inbox."""
         time.sleep(3)  # RabbitMQ counts what is unacknowledged once a second
         self.until(self.quiet, 45, "the last message is acknowledged")
         self.worker.stop()
-        left = self.broker.left(self.name)
+        left = self.left()
         rows = self.state.sql("SELECT job_id FROM core.inbox WHERE service = :name", name=self.name)
         if left or rows:
             raise Violated(f"{self.name} has left {left} messages and the inbox rows of {[row.job_id for row in rows]}")
@@ -161,4 +183,5 @@ class Lane:
         if self.worker.process is not None:
             self.worker.kill()
         self.sender.close()
+        self.keyed.close()
         self.state.close()

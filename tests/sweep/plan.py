@@ -49,6 +49,10 @@ WAYS: dict[str, Way] = {
     **dict.fromkeys(("before_claim", "claim_written", "claim_committed"), Way(jobs.outside)),
     **dict.fromkeys(("before_done", "done_written", "done_committed"), Way(jobs.outside)),
     "before_give_up": Way(jobs.outside, CLAIMED),
+    **dict.fromkeys(("turn_taken", "before_pass_on", "after_pass_on"), Way(jobs.keyed)),
+    **dict.fromkeys(("before_turn_back", "after_turn_back"), Way(jobs.keyed_while_another_works)),
+    **dict.fromkeys(("before_take", "take_written", "take_committed", "take_acknowledged"), Way(jobs.received)),
+    **dict.fromkeys(("before_take_letter", "after_take_letter"), Way(jobs.received_garbage)),
     **dict.fromkeys(("before_stand_aside", "after_stand_aside"), Way(jobs.beside_another_copy)),
     **dict.fromkeys(("before_verdict", "verdict_before_commit", "verdict_after_commit"), Way(jobs.retried)),
     **dict.fromkeys(("before_record", "after_record"), Way(jobs.whose_child_dies)),
@@ -58,8 +62,11 @@ WAYS: dict[str, Way] = {
     **dict.fromkeys(("relay_lease_written", "relay_leased", "relay_published"), Way(jobs.retried)),
     **dict.fromkeys(("relay_before_release", "relay_after_release"), Way(jobs.retried, REFUSED)),
 }
-#: Where one fault asks for another way: a worker that has just been started has no connection that could break.
+#: Where one fault takes another way: a worker that has just been started has no connection that could break; and a
+#: key also goes on behind a job with external effects.
 INSTEAD = {
+    Pair("turn_taken", Fault.lose_database): Way(jobs.keyed_outside),
+    Pair("before_pass_on", Fault.kill_worker): Way(jobs.keyed_outside),
     Pair("before_count", Fault.lose_database): Way(jobs.good, (Pair("before_commit", Fault.lose_broker),)),
 }
 #: Of the points of commands: the command in a process of its own, and the same in a worker, where there is a way.

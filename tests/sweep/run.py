@@ -152,7 +152,7 @@ def _once(lane: Lane, run: Run) -> None:
         lane.until(lambda one=one: one.fired, MEETS, f"the job comes to {one.point}, where {one.fault} happens")
     for one_job, end in ends.items():
         lane.until(lambda j=one_job, e=end: lane.ended(j, e), ENDS, f"job {one_job} is {end}: {_seen(lane, one_job)}")
-    lane.until(lane.quiet, ACKED, f"the last message is acknowledged; left: {lane.broker.left(lane.name)}")
+    lane.until(lane.quiet, ACKED, f"the last message is acknowledged; left: {lane.left()}")
     for one_job, end in ends.items():
         lane.check(one_job, end)
     if pair.fault in (Fault.lose_database, Fault.lose_broker) and not armed.broken:

@@ -68,3 +68,15 @@ def test_chords_and_results(
     until(lambda: desk.runs("errback"), 30, "the body's errback")
     assert [run["got"] for run in desk.runs("errback")] == [failed.id]
     assert len(desk.runs("total")) == 1
+
+    # The body can't be sent: Celery's task is no job, but the body is.
+    unsent = chord([s("step", 1), s("step", 2)], s("total").set(expires="whenever", link_error=[s("errback")]))
+    body = unsent.apply_async()
+    letter = until(lambda: desk.state.letter(body.id), 60, "the body's letter")
+    assert (letter.reason, letter.task, letter.payload["args"]) == ("broker", "total", [[2, 3]])
+    assert letter.payload["parent"]["task"] == "celery.chord_unlock"
+    desk.fails(body)
+    until(lambda: [run for run in desk.runs("errback") if run["got"] == body.id], 30, "the body's errback")
+    replay(database, body.id, desk.state)
+    until(lambda: desk.runs("total", body.id), 60, "the body")
+    assert [run["got"] for run in desk.runs("total", body.id)] == [[2, 3]]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +20,7 @@ from redis import Redis
 
 from harness.store.inbox import InboxRow
 from harness.worker import pipelined
+from harness.worker import publisher as publisher_module
 from harness.worker.one_by_one import OneByOne
 from harness.worker.pipelined import Pipelined
 from harness.worker.publisher import Publisher
@@ -28,6 +32,7 @@ from tests.worker.running import until
 from tests.worker.test_publisher import QUEUE, ids, row
 
 LPUSH = b"LPUSH"
+LEASED = "SELECT count(*) FROM core.inbox WHERE leased_until > now() AND relay_error IS NULL"
 __all__ = ["lane"]
 
 
@@ -201,6 +206,46 @@ def test_a_server_without_memory(publish: Callable[..., Publisher], own_redis: V
         client.config_set("maxmemory", 0)
     assert publisher(rows).confirmed == set(range(5))
     assert waiting(own_redis.url) == names(*range(5))
+
+
+def test_a_server_that_hangs(
+    publish: Callable[..., Publisher], own_redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the commands and says nothing, as a machine does that is gone: the relay must not wait for ever."""
+    monkeypatch.setattr(publisher_module, "ANSWERED_WITHIN", 1.0)
+    publisher = publish(own_redis.url)
+    assert publisher([row(1000)]).confirmed == {1000}
+    assert own_redis.pid is not None
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):  # on a connection that was open, then on one that is to be opened
+            sent = publisher([row(number) for number in range(50)])
+            assert (sent.confirmed, sent.refused) == (set(), {})
+            assert sent.error is not None
+    finally:
+        os.kill(own_redis.pid, signal.SIGCONT)
+    assert publisher([row(50)]).confirmed == {50}
+    assert set(waiting(own_redis.url)) >= {"job-1000", "job-50"}
+
+
+def test_a_server_that_is_killed_under_load(publish: Callable[..., Publisher], own_redis: Valkey, lane: Lane) -> None:
+    """Three times, while a relay sends 3,000 rows: each message is there in the end, whatever was in the middle."""
+    jobs = [f"job {number:04}" for number in range(3000)]
+    lane.put(*jobs, key=None)
+    relay, stop = lane.make_relay(poll=0.05), threading.Event()
+    relay.publish = publish(own_redis.url)
+    runs = threading.Thread(target=relay.run, args=(stop,))
+    runs.start()
+    try:
+        for part in (1, 2, 3):
+            until(lambda: lane.one(LEASED) >= 700 * part, 60, "it is on its way")  # noqa: B023 – waited for here
+            own_redis.kill()
+            own_redis.start()
+        until(lambda: lane.one(LEASED) == 3000, 60, "all are sent")
+    finally:
+        stop.set()
+        runs.join()
+    assert set(of_inbox(own_redis.url)) == set(jobs)
 
 
 def test_priorities_and_the_prefix_of_all_keys(publish: Callable[..., Publisher], redis_url: str) -> None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from kombu import Connection, Consumer, Producer, Queue
+from kombu.transport.virtual import QoS
 from redis import Redis
 from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import OutOfMemoryError
@@ -125,3 +126,30 @@ def test_what_is_popped_while_the_connection_closes_goes_back(redis_url: str) ->
         left = queue(other.default_channel).get(no_ack=True)
         assert left is not None
         assert left.payload == {"n": 1}
+
+
+def test_a_channel_whose_close_failed_is_closed_again(own_redis: Valkey) -> None:
+    """By the transport, which closes its channels until it has none."""
+    connection = Connection(own_redis.url)
+    channel = connection.channel()
+    keep_popped(channel)
+    channel._qos = _Failing(channel)
+    with pytest.raises(Broken):
+        channel.close()
+    transport = connection.transport
+    closing = threading.Thread(target=transport.close_connection, args=(connection._connection,), daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert transport.channels == []
+
+
+class _Failing(QoS):
+    """Once: kombu tries again when the process ends."""
+
+    failed = False
+
+    def restore_unacked_once(self, stderr: Any = None) -> None:
+        if not self.failed:
+            self.failed = True
+            raise Broken("the server is gone")

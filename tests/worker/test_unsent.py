@@ -14,7 +14,9 @@ from harness.core.message import Message
 from harness.core.outcome import Completed
 from harness.replay import NoMessage
 from harness.replay.replay import replay as replay_letter
+from harness.testing import failpoints
 from harness.worker import after
+from harness.worker.naming import name
 from harness.worker.wire import Wire, copy_of
 from tests.worker.canvas import Desk, new
 from tests.worker.running import State, Worker, until
@@ -69,6 +71,8 @@ def test_each_kind_of_step(desk: Desk, worker: Worker, operator: Harness) -> Non
     a_part_that_can_not_be_returned(desk)
     an_errback(desk)
     a_step_that_is_no_job(desk, operator)
+    an_id_that_stands_for_another_content(desk)
+    a_name_that_looks_like_a_step_outside(desk, operator)
     until(lambda: not desk.state.sql("SELECT 1 FROM core.inbox"), 60, "nothing is sent for ever")
 
 
@@ -190,8 +194,74 @@ def a_step_that_is_no_job(desk: Desk, operator: Harness) -> None:
     until(lambda: desk.runs("plain_step", letter.job_id), 60, "it ran")
     until(lambda: letters(desk, lead, 1)[0].resolved_at, 30, "its letter is closed")
     assert desk.state.inbox(letter.job_id) is None, "nobody would take the row out"
-    assert desk.state.fence(letter.job_id) == "done"
+    assert desk.state.fence(letter.job_id) is None
     assert len(desk.runs("plain_step", letter.job_id)) == 1
+
+
+def an_id_that_stands_for_another_content(desk: Desk) -> None:
+    """Done, or waiting in the inbox: the first job is not touched, and neither is lost."""
+    s, lead, report = desk.s, new(), new()
+    assert s("step", 7, task_id=report).apply_async().get(timeout=60) == 8
+    same = s("step", got=7, task_id=report, si=True).set(expires=NO_TIME)
+    other = s("step", 8, task_id=report, si=True).set(expires=NO_TIME)
+    for _ in range(2):
+        s("step", task_id=lead).set(link=[same, other]).apply_async()
+    [letter] = letters(desk, lead, 1)
+    assert letter.job_id.startswith(f"{report}#")
+    assert (letter.reason, letter.payload["args"]) == ("conflict", [8])
+    assert [run["got"] for run in desk.runs("step", report)] == [7]
+
+    lead, waiting = new(), new()
+    s("step", 7, task_id=waiting).set(countdown=4).apply_async()
+    until(lambda: desk.state.inbox(waiting), 60, "it waits")
+    s("step", task_id=lead).set(link=[s("step", 8, task_id=waiting, si=True).set(expires=NO_TIME)]).apply_async()
+    [letter] = letters(desk, lead, 1)
+    assert (letter.reason, letter.payload["args"]) == ("conflict", [8])
+    until(lambda: desk.state.fence(waiting) == "done", 60, "it runs")
+    assert [run["got"] for run in desk.runs("step", waiting)] == [7]
+
+
+def a_name_that_looks_like_a_step_outside(desk: Desk, operator: Harness) -> None:
+    """A task that nobody knows, called so: its replay ends as a letter again, not as sent and done."""
+    odd = new()
+    desk.s("outside:plain_step", task_id=odd).apply_async()
+    until(lambda: desk.state.inbox(odd), 60, "it waits for a worker that knows it")
+    desk.state.sql("UPDATE core.inbox SET attempts = 4, available_at = now() WHERE job_id = :id", id=odd)
+    letter = until(lambda: desk.state.letter(odd), 60, "its letter")
+    assert letter.reason == "unknown_task"
+    give_back(operator, letter)
+    until(lambda: desk.state.inbox(odd) and desk.state.inbox(odd).failures, 60, "its copy is looked at, and waits")
+    assert desk.state.fence(odd) == "waiting"
+    desk.state.sql("DELETE FROM core.inbox WHERE job_id = :id", id=odd)
+
+
+on_redis = pytest.mark.parametrize("broker_url", [pytest.param("redis", marks=pytest.mark.redis)], indirect=True)
+
+
+@on_redis
+def test_what_a_redis_broker_drops_and_who_dies_over_it(
+    start_worker: Callable[..., Worker], broker_url: str, redis_url: str, state: State, tmp_path: Path
+) -> None:
+    """kombu drops what no queue is bound for. And a process that dies between the letter and the acknowledgement."""
+    desk = Desk(broker_url, redis_url, state, tmp_path)
+    environment = {"CANVAS": "1", failpoints.VARIABLE: str(desk.points)}
+    worker = start_worker(result_backend=redis_url, harness_relay="off", environment=environment)
+    s, lead = desk.s, new()
+    step_ids = [name({}, "tests/step", lead, "link", position)["options"]["task_id"] for position in range(3)]
+    for step_id in step_ids[:2]:
+        desk.armed[step_id] = failpoints.arm(desk.points, "before_alert", "kill_process", step_id)
+    bad = s("step", 1).set(exchange="no-such-exchange", routing_key="x")
+    s("step", task_id=lead).set(link=[bad.clone(), bad.clone(), bad.clone(), s("step", 2)]).apply_async()
+    found = letters(desk, lead, 3)
+    assert [letter.job_id for letter in found] == step_ids
+    assert {(letter.reason, letter.error_type, letter.queue) for letter in found} == {("broker", "NoRoute", "jobs")}
+    until(lambda: all(desk.armed[one].fired for one in step_ids[:2]), 60, "both died")
+    until(lambda: [run for run in desk.runs("step") if run["got"] == 1], 60, "the last link, by the third delivery")
+    until(lambda: desk.app.AsyncResult(lead).state == "FAILURE", 60, "it is told to the end")
+    assert worker.alive
+    assert len(state.letters()) == 3
+    assert state.effects(lead) == 1
+    desk.close()
 
 
 on_rabbitmq = pytest.mark.parametrize(

@@ -1,0 +1,12 @@
+"""A try that has failed, on its way to the verdict."""
+
+from harness.core.errors import HarnessError
+from harness.core.failure import Failure
+
+
+class Failed(HarnessError):
+    """The handler raised, or the job may not run: `error` is what a verdict is made from."""
+
+    def __init__(self, error: BaseException | Failure) -> None:
+        super().__init__(repr(error))
+        self.error = error
