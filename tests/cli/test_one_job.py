@@ -122,7 +122,7 @@ def test_a_role_without_rights(place: Place) -> None:
         poor = Shell(url.render_as_string(hide_password=False))
         said = poor("inbox", code=1).stderr
         assert "permission denied for schema core" in said
-        assert "harness migrate --grants ROLE" in said
+        assert "harness migrate --grants one_job_test" in said
         checked = " ".join(poor("check", code=1).stdout.split())
         assert "may not: USAGE on schema core" in checked
         assert "harness migrate --grants ROLE" in checked
