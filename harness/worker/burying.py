@@ -8,8 +8,8 @@ from harness.core.errors import Unrecorded
 from harness.core.failure import Failure
 from harness.core.outcome import Outcome
 from harness.core.policy import Policy
+from harness.process import record
 from harness.process.copy import Copy
-from harness.process.record import record
 from harness.worker import announce
 from harness.worker.after import After
 from harness.worker.asked import request_of

@@ -19,6 +19,8 @@ def explained(session: Any, schema: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
+        if f"{schema}." not in (error.statement or ""):
+            raise  # the session has flushed the caller's own objects before
         error.hide_parameters = True
         if (text := explain(error, _where(session, schema))) is None:
             raise

@@ -10,8 +10,8 @@ from celery.exceptions import Ignore, Retry
 from harness.core.errors import Unrecorded
 from harness.core.outcome import Completed, Dead, Deferred, Duplicate, Outcome, Stale
 from harness.core.reason import Reason
+from harness.process import deliver
 from harness.process.copy import Copy
-from harness.process.deliver import deliver
 from harness.worker import announce, kept
 from harness.worker.after import After, DeadLettered
 from harness.worker.ending import pool_is_ending
