@@ -39,13 +39,19 @@ def check(cls: type[Task], root: type[Task]) -> None:
             )
         if given in known:
             _refuse_hidden_method(cls, given, value, root)
-        elif given not in _WORDS and (
+        elif not _is_own_word(given, value, root) and (
             close := difflib.get_close_matches(given, _meant(cls, value, known), n=1, cutoff=CUTOFF)
         ):
             raise UsageError(
                 f"{cls.name}: there is no option {given}= of a job; is {close[0]}= meant? An attribute of your own "
                 "needs a name that is less like it."
             )
+
+
+def _is_own_word(name: str, value: Any, root: type[Task]) -> bool:
+    """A word of its own, or several of what Celery has one of (`queues`)."""
+    several = name.endswith("s") and isinstance(value, (list, tuple, set, dict))
+    return name in _WORDS or (several and name[:-1] in _OF_DECORATOR | (vars(Task).keys() - vars(root).keys()))
 
 
 def _given(cls: type[Task], root: type[Task]) -> Iterator[tuple[str, Any]]:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from harness import UsageError
 from harness.core.errors import ConfigError, TablesUnusable
@@ -84,6 +85,21 @@ def test_a_role_without_rights(shop: Shop) -> None:
     finally:
         with shop.begin() as session:
             session.execute(text("DROP ROLE unusable_test"))
+
+
+def test_an_error_of_the_callers_own_objects_is_the_callers(shop: Shop) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Order(Base):
+        __tablename__ = "no_such_table"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    with Session(shop.engine) as session:
+        session.add(Order(id=1))
+        with pytest.raises(ProgrammingError, match="no_such_table") as raised:
+            shop.harness.enqueue(session, shop.echo, card=SECRET)
+    assert not raised.value.hide_parameters
 
 
 def test_another_database_system(shop: Shop) -> None:

@@ -147,6 +147,7 @@ def test_attributes_and_methods_of_ones_own_are_allowed(app: Celery, harness: Ha
     class Base(JobTask):
         abstract = True
         team = "billing"
+        queues = ("fast", "slow")
 
         def on_failures(self) -> None: ...
 
