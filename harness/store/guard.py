@@ -81,7 +81,18 @@ class GuardedCursor(PgCursor):
             raise
 
 
-class GuardedConnection(PgConnection):
+class Failing:
+    """Remembers why PostgreSQL has given up the transaction: later statements only say that it has."""
+
+    #: The SQLSTATE and the text of the last statement that failed by its own fault, in this transaction.
+    failed: tuple[str, str] | None = None
+
+    def note_failed(self, error: Error) -> None:
+        if error.pgcode != IN_FAILED_TRANSACTION:
+            self.failed = error.pgcode or "", f"{type(error).__name__}: {str(error).strip()}"
+
+
+class GuardedConnection(Failing, PgConnection):
     """`at_work`: a handler is running. `ended`: the transaction was rolled back meanwhile, and the fence with it.
     `leaves`: a handler has changed the session, so that nobody else is to get it.
 
@@ -93,8 +104,6 @@ class GuardedConnection(PgConnection):
     at_work = False
     ended = False
     leaves = False
-    #: The SQLSTATE and the text of the last statement that failed by its own fault, in this transaction.
-    failed: tuple[str, str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -138,11 +147,6 @@ class GuardedConnection(PgConnection):
         self.ended = True
         super().rollback()
         self._end("ROLLBACK")
-
-    def note_failed(self, error: Error) -> None:
-        """Remember why PostgreSQL has given up the transaction: later statements only say that it has."""
-        if error.pgcode != IN_FAILED_TRANSACTION:
-            self.failed = error.pgcode or "", f"{type(error).__name__}: {str(error).strip()}"
 
     def _end(self, statement: str) -> None:
         """End what psycopg2 has left open because it does not know of it."""

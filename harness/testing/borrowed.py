@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from harness.core.errors import UsageError
 from harness.store.database import Database
-from harness.store.guard import GuardedCursor, refuse
+from harness.store.guard import Failing, GuardedCursor, refuse
 
 _numbers = itertools.count(1)
 #: A COMMIT also asks the constraints that were put off until then.
@@ -64,7 +64,7 @@ class Borrowed(Database):
         """Nothing: it is not ours."""
 
 
-class _Loan:
+class _Loan(Failing):
     """The driver's connection as the product sees it; see `harness.store.guard.GuardedConnection`."""
 
     at_work = False
@@ -101,12 +101,13 @@ class _Loan:
     def commit(self) -> None:
         if self.at_work:
             refuse("commit its connection")
+        self.failed = None
         if self._savepoint:
             self._send(f"{_CHECK}RELEASE SAVEPOINT {self._savepoint}")
             self._savepoint = ""
 
     def rollback(self) -> None:
-        self.ended = True
+        self.ended, self.failed = True, None
         if self._savepoint:
             self._send(f"ROLLBACK TO SAVEPOINT {self._savepoint}; RELEASE SAVEPOINT {self._savepoint}")
             self._savepoint = ""

@@ -52,6 +52,14 @@ def jobs_of(harness: Harness) -> Any:
         except Exception:
             pass
 
+    @harness.job(name="goes_on", shared=False)
+    def goes_on(session: Session) -> None:
+        try:
+            session.execute(text("SELECT 1/0"))
+        except Exception:
+            pass
+        session.execute(text("SELECT 1"))
+
     @harness.job(name="commits", shared=False)
     def commits(session: Session) -> None:
         session.commit()

@@ -65,6 +65,7 @@ def test_the_work_of_the_test_survives_a_failed_try(harness_jobs: Jobs, bank: An
     [
         ("commits", {}, "may not commit"),
         ("swallows", {}, "given up the whole transaction"),
+        ("goes_on", {}, "What it swallowed: DivisionByZero"),
         ("runs", {"statement": "COMMIT"}, "may not send 'COMMIT'"),
         ("runs", {"statement": "ROLLBACK"}, "may not send 'ROLLBACK'"),
         ("runs", {"statement": "SELECT 1; COMMIT"}, "may not send"),
