@@ -95,7 +95,7 @@ def test_json(sound_database: str) -> None:
         assert report["ok"] is True
         assert report["counts"]["accepted"] == 1
         assert sum(report["counts"].values()) == len(report["findings"])
-        assert set(report["findings"][0]) == {"name", "verdict", "what", "means", "do", "about"}
+        assert set(report["findings"][0]) == {"name", "verdict", "what", "means", "do", "about", "crashed"}
         sick.app.conf.task_always_eager = True
         report = sick.report()
         assert (report["ok"], report["findings"][0]["name"]) == (False, "always-eager")

@@ -125,7 +125,7 @@ def test_routes_are_honoured(database: str) -> None:
         (lambda h, s, j: h.enqueue(s, chain(j.credit.s(), j.credit.s())), UsageError, "one job"),
         (lambda h, s, j: h.enqueue(s, j.plain.s()), UsageError, "no job"),
         (lambda h, s, j: h.enqueue(s, j.plain), UsageError, "no job"),
-        (lambda h, s, j: h.enqueue(s, "credit"), UsageError, "no job"),
+        (lambda h, s, j: h.enqueue(s, "credit"), UsageError, "the name of a job"),
         (lambda h, s, j: h.enqueue(s, j.clash, tenant="a"), UsageError, "Say which is which"),
         (lambda h, s, j: h.enqueue(s, j.credit.s().set(chord="x")), UsageError, "chord"),
         (lambda h, s, j: h.enqueue(s, j.credit.s().set(exchange="x")), UsageError, "exchange"),
