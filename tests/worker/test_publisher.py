@@ -91,6 +91,7 @@ def test_a_queue_that_does_not_exist_and_one_that_is_full(rabbitmq_url: str) -> 
         assert sent.error is None
         assert sent.confirmed == {1, 4, 2, 5, 8, 11}
         assert {number for number, error in sent.refused.items() if "no queue 'missing'" in str(error)} == {0, 3, 6, 9}
+        assert all("Start a worker with -Q missing, or correct" in str(sent.refused[n]) for n in (0, 3, 6, 9))
         assert {number for number, error in sent.refused.items() if "refuses more" in str(error)} == {7, 10}
         assert publisher(rows[2::3]).confirmed == {2, 5, 8, 11}, "the connection goes on"
     publisher.close()
