@@ -32,6 +32,7 @@ class Line:
         self.consumer: Any = None
         self._connection: Any = None
         self._said: str | None = None
+        self._doubtful: list[Any] = []
 
     @property
     def is_open(self) -> bool:
@@ -90,11 +91,24 @@ class Line:
             log.error(text, self.source.name, self.source.queue.name, why.rstrip("."), do, MISSING)
 
     def _take(self, message: Any) -> None:
-        if STREAM_OFFSET in (message.headers or ()) and self._is_stream():
+        if STREAM_OFFSET in (message.headers or ()):
+            # Not asked here: the broker's answer would be waited for within the wait that has brought this message,
+            # and another message like it, coming meanwhile, would have its answer taken for ours.
+            self._doubtful.append(message)
+            return
+        self.take(self.source, message)
+
+    def resolve(self) -> None:
+        """Ask whether messages that look like a stream's are from one: then the queue is left, with nothing taken."""
+        if not self._doubtful:
+            return
+        doubtful, self._doubtful = self._doubtful, []
+        if self._is_stream():
             self._refused(NO_STREAMS, ANOTHER)
             self.end()
             return
-        self.take(self.source, message)
+        for message in doubtful:
+            self.take(self.source, message)
 
     def _is_stream(self) -> bool:
         """Anybody may write that header: the broker tells, when it is asked to make another queue of that name."""
@@ -114,6 +128,7 @@ class Line:
         consumer, self.consumer = self.consumer, None
         if consumer is not None:
             consumer.cancel()
+        self._doubtful.clear()
 
 
 def _says_stream(error: PreconditionFailed) -> bool:

@@ -123,6 +123,8 @@ class Receiver:
                     self._say_ready(lines)
             self.sign.give(line.source.name for line in lines if line.is_open)
             self._fill(connection)
+            for line in lines:
+                line.resolve()
             if beats:
                 connection.heartbeat_check()
             self._settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,10 @@ def make(url: str, name: str, kind: str) -> None:
         Queue(name, channel=connection.channel(), durable=True, queue_arguments={"x-queue-type": kind}).queue_declare()
 
 
-def send(url: str, queue: str, names: list[str]) -> None:
+def send(url: str, queue: str, names: list[str], pause: float = 0.0) -> None:
     with Connection(url) as connection, connection.Producer() as producer:
         for name in names:
+            time.sleep(pause)
             raw = message(name)
             producer.publish(raw.body, routing_key=queue, content_type=raw.content_type, message_id=name)
 
@@ -70,7 +72,8 @@ def test_a_stream_is_refused(receiving: Callable[..., Receiver], rabbitmq_url: s
     make(rabbitmq_url, source, "stream")
     receiver = receiving(source, "orders")
     until(lambda: receiver.says("receive: ready"), 60)
-    send(rabbitmq_url, source, ["s1", "s2"])
+    # One after the other: each comes while the broker is asked about the one before it.
+    send(rabbitmq_url, source, [f"s{number}" for number in range(100)], pause=0.001)
     said = f"source {source} gets nothing from queue {source}: a RabbitMQ stream keeps what was read"
     until(lambda: receiver.says(said), 60)
     assert receiver.says("Name another queue") == 1
@@ -85,10 +88,12 @@ def test_who_only_claims_to_be_a_stream(receiving: Callable[..., Receiver], rabb
     state, wires = State(database), Wires(rabbitmq_url, "orders")
     receiver = receiving("orders")
     until(lambda: receiver.says("receive: ready"), 60)
-    raw = message("o1")
-    raw.headers["x-stream-offset"] = 7
-    wires.send(raw)
-    until(lambda: _ids(state) == ["o1"], 60)
+    names = [f"o{number:02}" for number in range(50)]
+    for name in names:
+        raw = message(name)
+        raw.headers["x-stream-offset"] = 7
+        wires.send(raw)
+    until(lambda: _ids(state) == names, 60)
     wires.empty()
     wires.close()
     state.close()
