@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 
-from harness.core.errors import Unrecorded
+from harness.core.errors import TablesUnusable, Unrecorded
 from harness.core.failure import Failure, Kind
 from harness.core.outcome import Completed
 from harness.process import deliver
@@ -48,7 +48,7 @@ class Intake:
         rest = [one for one in batch if one not in plain]
         if len(plain) > 1:
             # One by one where they do not go together: each is then judged by itself.
-            with contextlib.suppress(DatabaseAway, DBAPIError, ValueError, MemoryError, OverflowError):
+            with contextlib.suppress(DatabaseAway, TablesUnusable, DBAPIError, ValueError, MemoryError, OverflowError):
                 self._store(plain)
         away: Away | None = None
         for one in (*plain, *rest):
@@ -73,13 +73,16 @@ class Intake:
                 self.burial.bury(one, one.read)
         except (DatabaseAway, Unrecorded) as error:
             self._away(one, error)
+        except TablesUnusable as error:
+            # A missing table or right, an older schema: no fault of the message.
+            why = error.__cause__
+            raise Away(refusal(why) if isinstance(why, DBAPIError) else str(error), REFUSES) from error
         except (DBAPIError, ValueError, MemoryError, OverflowError) as error:
             if isinstance(error, DBAPIError) and is_lock_timeout(error):
                 # Somebody's transaction has put the same job in and is still open: the others go on.
                 one.not_before = time.monotonic() + self.limits.busy_delay
                 return
             if isinstance(error, DBAPIError) and not sqlstate(error).startswith(OWN_FAULT):
-                # A missing table or right, an older schema: no fault of the message.
                 raise Away(refusal(error), REFUSES) from error
             self.burial.bury(one, own_fault(error))
 

@@ -31,4 +31,4 @@ def test_all_work_goes_on(
     assert found.traces.misfits == []
     assert found.dead == 0, "no worker ended"
     assert len(found.resumed) == len(plan)
-    assert verdict.jobs > 30
+    assert verdict.jobs > 15
