@@ -96,8 +96,11 @@ CASES = [
     Case(
         "same id, other payload",
         11,
-        "the id comes again with other arguments: by the README the first one counts",
+        "the id comes again with other arguments: the first one counts, the other is a letter of its own",
         [Send()],
+        1,
+        {"conflict": 1},
+        jobs=1,
         wrong=other_payload,
     ),
     Case("message sent five times", 11, "five copies of one message", [Send(copies=5, count=3)], 3),
