@@ -48,7 +48,7 @@ failures: $(READY) ## Every way to lose a job, beside plain Celery, on both brok
 model: $(READY) ## Search the model of the protocol for a broken promise, over all interleavings
 	$(BIN)/python -m tests.model
 
-crash-sweep: $(READY) ## Every fail point × four faults, on both brokers, with real processes; some ten minutes
+crash-sweep: $(READY) ## Every fail point × four faults, on both brokers, with real processes; about a quarter of an hour
 	$(BIN)/python -m tests.sweep
 
 MINUTES ?= 5
