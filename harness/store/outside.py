@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from sqlalchemy.orm import Session
 
 from harness.store.inbox import InboxRow
+from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 #: Part of the consumer. A message's task may be called so, too: only a replay's row counts.
@@ -32,7 +33,9 @@ def let_go(session: Session, store: Store, rows: Iterable[InboxRow]) -> None:
     the task be one that a worker of the service waits for under the same name, its copy is a new one.
     """
     for row in sorted(rows, key=lambda row: row.key):
-        store.fence.look(session, row.key, lock=True)
+        fence = store.fence.look(session, row.key, lock=True)
+        if fence is None or fence.state is not FenceState.WAITING:
+            continue  # somebody has made a job of it, and has claimed or decided it
         if store.inbox.claim(session, row.key, row.generation) is None:
             continue
         store.letters.resolve(session, row.key)

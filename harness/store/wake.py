@@ -46,7 +46,6 @@ class Wake:
             SELECT pg_notify('{self.channel}', %(service)s) FROM head
             WHERE EXISTS (SELECT 1 FROM due) OR (head.relay_error IS NULL AND head.leased_until IS NULL)
         """
-        self._relays = f"SELECT pg_notify('{self.channel}', %(service)s)"
         # A few entries of the index for each class: where there are more, somebody among them is likely to be due.
         self._waiting = f"""SELECT pg_notify('{self.channel}', %(service)s) WHERE EXISTS (
                 SELECT 1 FROM generate_series(0, 9) c CROSS JOIN LATERAL (
@@ -102,12 +101,11 @@ class Wake:
         """
         self._alone(database, self._next, {"service": service, "key": ordering_key})
 
-    def relays(self, database: Database, service: str) -> None:
-        """Wake the relays of a service. One round trip; never raises."""
-        self._alone(database, self._relays, {"service": service})
-
     def room_for(self, database: Database, service: str, consumer: str) -> None:
-        """Wake the relays if rows of a consumer may be due, of which one is in flight no more. As `relays`."""
+        """Wake the relays if rows of a consumer may be due, of which one is in flight no more.
+
+        One round trip; never raises.
+        """
         self._alone(database, self._waiting, {"service": service, "consumer": consumer})
 
     @staticmethod

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from harness.core.failure import Kind
+from harness.core.reason import Reason
 from harness.relay import Relay
 from harness.relay.wake import WakeUp
 from harness.store.dispatch import Caps
@@ -47,10 +49,21 @@ def relay_of(harness: "Harness") -> Relay:
 
 
 def _is_plain(harness: "Harness", row: InboxRow) -> bool:
-    """Has a worker that did not know the task put it in, which is known by now, and is no job?"""
+    """Has a worker that did not know the task put it in, which is known by now, and is no job?
+
+    Not to be told from the code alone: in a roll-out this relay may be of the release before the task became a job, and
+    the row that of a job which has been tried.
+    """
     task = harness.app.tasks.get(row.task)
-    is_job = getattr(task, "is_job", False)
-    return task is not None and not is_job and row.consumer == f"{row.service}/{row.task}"
+    if task is None or getattr(task, "is_job", False) or row.consumer != f"{row.service}/{row.task}":
+        return False
+    if row.failures:
+        return all(failure.get("kind") == Kind.unknown_task for failure in row.failures)
+    if row.letter_id is None:
+        return False
+    with harness.database.begin() as session:
+        letter = harness.store.letters.get(session, row.service, row.letter_id)
+    return letter is not None and letter.reason == Reason.unknown_task
 
 
 def caps_of(harness: "Harness") -> Caps:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
 from harness.relay import wake as relay_wake
 from harness.relay.wake import WakeUp
 from harness.store.dispatch import Caps
+from harness.store.wake import channel
 from tests.order.lane import GOES_ON, Lane
 
 
@@ -23,20 +25,28 @@ def ear(lane: Lane) -> Iterator[WakeUp]:
     made.close()
 
 
+def _hint(lane: Lane, service: str = "s") -> None:
+    """What a producer sends after its commit."""
+    with lane.database.engine.begin() as connection:
+        connection.execute(
+            text("SELECT pg_notify(:channel, :service)"), {"channel": channel("core"), "service": service}
+        )
+
+
 def test_heard_at_once_and_many_as_one(lane: Lane, ear: WakeUp) -> None:
     for _ in range(5):
-        lane.store.wake.relays(lane.database, "s")
+        _hint(lane)
     began = time.monotonic()
     time.sleep(0.2)
     assert ear.wait(30.0)
     assert not ear.wait(0.05)
-    threading.Timer(0.3, lane.store.wake.relays, (lane.database, "s")).start()
+    threading.Timer(0.3, _hint, (lane,)).start()
     assert ear.wait(30.0)
     assert time.monotonic() - began < 20
 
 
 def test_of_ones_own_service_only(lane: Lane, ear: WakeUp) -> None:
-    lane.store.wake.relays(lane.database, "other")
+    _hint(lane, "other")
     assert not ear.wait(0.3)
 
 
@@ -46,7 +56,7 @@ def test_a_connection_that_breaks_is_opened_again(lane: Lane, ear: WakeUp, monke
     lane.all("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
     assert not ear.wait(0.5)
     assert ear.listen()
-    lane.store.wake.relays(lane.database, "s")
+    _hint(lane)
     assert ear.wait(30.0)
 
 
