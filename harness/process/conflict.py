@@ -17,9 +17,7 @@ from harness.core.signature import Signature
 from harness.core.view import jsonable
 from harness.process.copy import Copy
 from harness.process.spec import Limits
-from harness.store.contents import conflict_failure as conflict_failure
 from harness.store.contents import content_of, file, is_other, take_out
-from harness.store.contents import now as now
 from harness.store.database import Database
 from harness.store.processed_jobs import FenceRow, FenceState, Key
 from harness.store.store import Store
@@ -49,7 +47,7 @@ def check(session: Session, store: Store, copy: Copy, fence: FenceRow) -> None:
 def _recorded(session: Session, store: Store, key: Key, state: FenceState) -> bytes | None:
     """The digest of a job whose fence has none, for it was written by who could not read the message."""
     dead = state is FenceState.DEAD
-    known = store.letters.open_one(session, key) if dead else store.inbox.find(session, key)
+    known = store.letters.open_of(session, key) if dead else store.inbox.find(session, key)
     return None if known is None else content_of(known)
 
 

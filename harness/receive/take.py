@@ -9,8 +9,8 @@ from sqlalchemy import Row
 
 from harness.core.alike import conflict_id
 from harness.enqueue.put import Read, digest_of
-from harness.process.conflict import conflict_failure, now
 from harness.store.conflicts import Conflicts
+from harness.store.contents import conflict_failure, now
 from harness.store.enqueueing import Enqueueing, Entry, Statement
 from harness.store.processed_jobs import FenceState, Key
 

@@ -33,22 +33,12 @@ class Letters:
         row = session.execute(query.with_for_update() if lock else query).first()
         return None if row is None else self._letter(row)
 
-    def open_of(self, session: Session, key: Key, *, younger: float) -> Letter | None:
-        """The open letter of a job whose last verdict is less than `younger` seconds old."""
-        t = self.table
-        query = select(t).where(
-            t.c.consumer == key.consumer,
-            t.c.job_id == key.job_id,
-            t.c.resolved_at.is_(None),
-            t.c.updated_at > func.now() - seconds(younger),
-        )
-        row = session.execute(query).first()
-        return None if row is None else self._letter(row)
-
-    def open_one(self, session: Session, key: Key) -> Letter | None:
-        """The open letter of a job."""
+    def open_of(self, session: Session, key: Key, *, younger: float | None = None) -> Letter | None:
+        """The open letter of a job; with `younger`, if its last verdict is less than so many seconds old."""
         t = self.table
         query = select(t).where(t.c.consumer == key.consumer, t.c.job_id == key.job_id, t.c.resolved_at.is_(None))
+        if younger is not None:
+            query = query.where(t.c.updated_at > func.now() - seconds(younger))
         row = session.execute(query).first()
         return None if row is None else self._letter(row)
 

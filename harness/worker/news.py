@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core import events
 from harness.core.reason import Reason
-from harness.process.conflict import conflict_failure
 from harness.receive import Received, ReceiveState
+from harness.store.contents import conflict_failure
 from harness.store.inbox import Arrival
 from harness.worker import announce
 from harness.worker.taken import Taken

@@ -80,7 +80,7 @@ class Unsent:
 
         def look() -> bool:
             with self.harness.database.begin() as session:
-                letter = self.harness.store.letters.open_one(session, key)
+                letter = self.harness.store.letters.open_of(session, key)
             return letter is not None and not letter.attempts and not letter.deliveries
 
         return hold(look, self.seconds, f"the letter of what comes after job {self.copy.key.job_id}")
