@@ -36,10 +36,10 @@ lint: $(READY) ## Style, types, and the direction of imports
 screenshots: $(READY) ## The pictures of Flower in docs/images, written by the test that checks its pages
 	HARNESS_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/flower -k redis
 
-bench: $(READY) ## What a job costs against plain Celery and a fence by hand; about five minutes
+bench: $(READY) ## What a job costs against plain Celery and a fence by hand; about three minutes
 	$(BIN)/python -m benchmarks
 
-bench-relay: $(READY) ## How fast the relay is: latency, rows a second, keys, a million rows; about six minutes a broker
+bench-relay: $(READY) ## How fast the relay is: latency, rows a second, keys, a million rows; about five minutes a broker
 	$(BIN)/python -m benchmarks.relay --results benchmarks/RELAY.md
 
 failures: $(READY) ## Every way to lose a job, beside plain Celery, on both brokers; about ten minutes
