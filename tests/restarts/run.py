@@ -64,13 +64,14 @@ def restarts(
     seed: int,
     rate: float = 8.0,
     load: float = 3.0,
+    least: int = 0,
     forgets: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Restarted:
     """Go through `plan`, with `load` seconds of work before each restart. From the main thread, for it starts servers.
 
-    `rate`: jobs a second. `forgets`: the broker, a Redis-protocol server, keeps nothing on its disk; what was sent to
-    it, and is in no inbox, may then be lost.
+    `rate`: jobs a second. `least`: the load goes on until so many jobs were not refused. `forgets`: the broker, a
+    Redis-protocol server, keeps nothing on its disk; what was sent to it, and is in no inbox, may then be lost.
     """
     place = Place(servers, kind, folder, forgets=forgets)
     history = History(folder / "history.jsonl")
@@ -88,6 +89,7 @@ def restarts(
                 if forgets and restart.server == "broker":
                     history.doubt()
                 tell(f"{restart}: each kind of job has an effect again after {resumed[-1]:.1f} s")
+            until(lambda: history.taken() >= least, 120, f"{least} jobs are taken")
         finally:
             over.set()
             thread.join()

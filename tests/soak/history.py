@@ -57,5 +57,10 @@ class History:
                 if entry.kind.door != "enqueue" and entry.answer is Answer.ok:
                     entry.answer, entry.after = Answer.unknown, None
 
+    def taken(self) -> int:
+        """How many jobs were not refused: what a check has to look at."""
+        with self._lock:
+            return sum(entry.answer is not Answer.refused for entry in self.entries.values())
+
     def close(self) -> None:
         self._file.close()

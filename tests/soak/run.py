@@ -19,6 +19,7 @@ from tests.soak.ledger import Verdict, check, unsettled
 from tests.soak.place import Place
 from tests.soak.producer import Producer
 from tests.soak.traces import Checked
+from tests.worker.running import until
 
 #: Seconds without one more job's end, when all is well again, after which what is left is stuck; and the longest wait.
 QUIET, LONGEST = 90.0, 900.0
@@ -49,9 +50,14 @@ def soak(
     seconds: float,
     seed: int,
     rate: float = 5.0,
+    least: int = 0,
+    strikes: int = 0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Soak:
-    """Run it. From the main thread, for it starts servers. `rate`: jobs a second."""
+    """Run it. From the main thread, for it starts servers. `rate`: jobs a second.
+
+    However slow the machine is, it goes on until `least` jobs were not refused, and `strikes` times something broke.
+    """
     place = Place(servers, kind, folder)
     history = History(folder / "history.jsonl")
     over = threading.Event()
@@ -62,7 +68,8 @@ def soak(
         load = threading.Thread(target=producer.run, args=(over,), name="producer")
         load.start()
         try:
-            _torment(chaos, random.Random(f"pauses {seed}"), seconds, history, tell)
+            _torment(chaos, random.Random(f"pauses {seed}"), seconds, strikes, history, tell)
+            until(lambda: history.taken() >= least, 120, f"{least} jobs are taken")
         finally:
             over.set()
             load.join()
@@ -95,11 +102,15 @@ def _handed_to_the_dead(place: Place, history: History, verdict: Verdict) -> lis
     return found
 
 
-def _torment(chaos: Chaos, dice: random.Random, seconds: float, history: History, tell: Callable[[str], None]) -> None:
+def _torment(
+    chaos: Chaos, dice: random.Random, seconds: float, strikes: int, history: History, tell: Callable[[str], None]
+) -> None:
     began = time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
+    struck = 0
+    while (passed := time.monotonic() - began) < seconds or struck < strikes:
         time.sleep(min(dice.uniform(0.2, 3.0), max(seconds - passed, 0.0)))
         tell(f"{passed:5.0f} s  {len(history.entries):6} jobs  {chaos.step()}")
+        struck += 1
 
 
 def settle(place: Place, history: History, tell: Callable[[str], None]) -> None:
