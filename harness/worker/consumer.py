@@ -12,10 +12,7 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 
 from harness.core.failure import Failure, Kind
 from harness.worker import monitor
-from harness.worker.clients import keep_client
-from harness.worker.envelope import take_anything
-from harness.worker.exact import keep_bytes
-from harness.worker.popped import keep_popped
+from harness.worker.channel import lose_nothing
 from harness.worker.properties import take_any_properties
 from harness.worker.recorder import Recorder
 from harness.worker.stopping import let_accept
@@ -50,11 +47,8 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         return going_on
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
-        keep_bytes(self.task_consumer.channel)
-        take_anything(self.task_consumer.channel)
-        keep_client(self.task_consumer.channel)
+        lose_nothing(self.task_consumer.channel)
         take_any_properties()
-        keep_popped(self.task_consumer.channel)
         handle = super().create_task_handler(*args, **kwargs)
         passing = self.connection_errors + self.channel_errors
 

@@ -24,10 +24,10 @@ def take_anything(channel: Any) -> None:
         if command != "BRPOP" or not reply:
             return reply
         key, item = reply
-        if _is_readable(item):
+        if is_readable(item):
             return reply
         name = key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
-        return key, _wrapped(item, name.rsplit(sep, 1)[0])
+        return key, wrapped(item, name.rsplit(sep, 1)[0])
 
     client.parse_response = parse_response
 
@@ -38,7 +38,7 @@ def _has_own_types(item: bytes | str) -> bool:
     return b"__type__" in data or b"\\u" in data
 
 
-def _is_readable(item: bytes | str) -> bool:
+def is_readable(item: bytes | str) -> bool:
     try:
         # Given bytes, the standard library reads other encodings, too, and a byte order mark: kombu does not.
         text = item.decode("utf-8") if isinstance(item, bytes) else item
@@ -67,7 +67,7 @@ def _is_readable(item: bytes | str) -> bool:
         return False
 
 
-def _wrapped(item: bytes | str, queue: str) -> bytes:
+def wrapped(item: bytes | str, queue: str) -> bytes:
     data = item if isinstance(item, bytes) else item.encode("utf-8", "surrogatepass")
     properties = {
         "body_encoding": "base64",

@@ -8,10 +8,7 @@ from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
 from kombu import Consumer, Queue
 
 from harness.core.errors import UsageError
-from harness.worker.clients import keep_client
-from harness.worker.envelope import take_anything
-from harness.worker.exact import keep_bytes
-from harness.worker.popped import keep_popped
+from harness.worker.channel import lose_nothing
 from harness.worker.source import NO_STREAMS, Source
 
 log = logging.getLogger("harness")
@@ -51,8 +48,7 @@ class Line:
             self._refused(str(error), ANOTHER)
             return False
         channel = connection.channel()
-        for keep in (keep_bytes, take_anything, keep_client, keep_popped):
-            keep(channel)
+        lose_nothing(channel)
         consumer = Consumer(channel, [queue(channel)], auto_declare=False, on_message=self._take, accept=None)
         consumer.on_decode_error = lambda message, error: self._take(message)
         consumer.qos(prefetch_count=self.most)

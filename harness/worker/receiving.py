@@ -158,11 +158,12 @@ class Receiver:
 
     def _take(self, source: Source, message: Any) -> None:
         # A Redis-protocol broker gives a message again whose visibility time-out is over, to whoever asks: to us, too.
-        tag, one = message.delivery_tag, look(source, message, self.intake.name)
+        one = look(source, message, self.intake.name)
         for known in self.hand:
-            if known.source is source and known.message.delivery_tag == tag:
+            if known.source is source and _is_same(known.message, message):
                 one.failures = known.failures
                 self.hand.remove(known)
+                self._acknowledge(known)
                 break
         self.hand.append(one)
 
@@ -194,6 +195,12 @@ class Receiver:
 
     def _acknowledge(self, one: Taken) -> None:
         one.message.ack()
+
+
+def _is_same(message: Any, other: Any) -> bool:
+    """Is it by its sender's tag, which only Redis-protocol brokers have, and by what it says?"""
+    tag = message.properties.get("delivery_tag")
+    return tag is not None and tag == other.properties.get("delivery_tag") and message.raw_body == other.raw_body
 
 
 def _after(failures: int) -> float:

@@ -33,6 +33,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._connections: list[threading.Thread] = []
         self._open: set[socket.socket] = set()
+        self._swallowed: bytes | None = None
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
 
@@ -44,8 +45,7 @@ class Proxy:
     def cut_all(self) -> int:
         """Cut every connection; returns how many.
 
-        The server hears of it first, and what it has said by then still arrives: Redis loses for good what it has
-        popped for a client that is not there any more.
+        The server hears of it first, and what it has said by then still arrives.
         """
         with self._lock:
             servers = list(self._open)
@@ -54,6 +54,12 @@ class Proxy:
                 server.shutdown(socket.SHUT_WR)
         return len(servers)
 
+    def swallow(self, word: str) -> threading.Event:
+        """The answer that says `word` never arrives, nor does anything behind it; set when it has been given."""
+        self._gone = threading.Event()
+        self._swallowed = word.encode()
+        return self._gone
+
     def cut(self, *words: str, forward: bool) -> Cut:
         made = Cut(tuple(word.encode() for word in words), forward)
         with self._lock:
@@ -61,9 +67,11 @@ class Proxy:
         return made
 
     def close(self) -> None:
-        """End when the clients have ended."""
+        """End, with all connections."""
         _end(self._listener)
         self._accepting.join()
+        for server in list(self._open):
+            _end(server)
         for connection in self._connections:
             connection.join()
         self._listener.close()
@@ -79,7 +87,7 @@ class Proxy:
         with client, contextlib.suppress(ConnectionError), socket.create_connection(self._target) as server:
             with self._lock:
                 self._open.add(server)
-            answers = threading.Thread(target=_pump, args=(server, client))
+            answers = threading.Thread(target=self._pump, args=(server, client))
             answers.start()
             with contextlib.suppress(OSError):
                 self._requests(client, server)
@@ -104,6 +112,17 @@ class Proxy:
                 said = b""
             server.sendall(data)
 
+    def _pump(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            deaf = False
+            while data := server.recv(1 << 20):
+                if self._swallowed is not None and self._swallowed in data:
+                    deaf, self._swallowed = True, None
+                    self._gone.set()
+                if not deaf:
+                    client.sendall(data)
+        _end(client)
+
     def _take(self, said: bytes) -> Cut | None:
         with self._lock:
             cut = self._cut
@@ -111,13 +130,6 @@ class Proxy:
                 return None
             self._cut = None
             return cut
-
-
-def _pump(server: socket.socket, client: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := server.recv(1 << 20):
-            client.sendall(data)
-    _end(client)
 
 
 def _end(end: socket.socket) -> None:
