@@ -15,8 +15,8 @@ BROKER = -1
 FRESH_ID = -2  # only in a known-bad variant: a retry that was published as a new job
 
 # Where a copy in hand stands.
-COUNT, FENCE, WORKING, VERDICT, BUSY, SEND, REPLY, LATE_EFFECT, LATE_FENCE = (
-    "count", "fence", "working", "verdict", "busy", "send", "reply", "late effect", "late fence",
+COUNT, FENCE, WORKING, VERDICT, BUSY, SEND, REPLY, POPPED, LATE_EFFECT, LATE_FENCE = (
+    "count", "fence", "working", "verdict", "busy", "send", "reply", "popped", "late effect", "late fence",
 )  # fmt: skip
 
 # The promises. A search that finds one broken prints the shortest way there.
@@ -102,6 +102,7 @@ class Variant:
     """Switches that turn the design into something known to be wrong. The defaults are the design."""
 
     ack_first: bool = False
+    fetch: str = "one step"  # or "two steps": a broker's client takes a message, and notes then that it holds it
     verdict_takes_fence: bool = True
     fence: str = "inside"  # or "before", "after": committed apart from the work
     retry: str = "inbox"  # or "publish": Celery's own way, a new message and then the ack

@@ -8,9 +8,8 @@ from .database import fence_held, replay, row_held, settle
 from .spec import (
     ACK_ON_PROOF,
     BROKER,
-    COUNT,
-    FENCE,
     FRESH_ID,
+    POPPED,
     VERDICT,
     Copy,
     Message,
@@ -20,7 +19,7 @@ from .spec import (
     quiet,
     recorded,
 )
-from .worker import Step, child_dies, with_hand, with_queue, work_steps, worker_dies
+from .worker import Step, child_dies, first_step, with_hand, with_queue, work_steps, worker_dies
 
 
 def steps(s: State, world: World) -> Iterator[Step]:
@@ -53,9 +52,9 @@ def _name(c: Copy) -> str:
 def _receive(s: State, message: Message, world: World) -> Step:
     queue = list(s.queue)
     queue.remove(message)
-    counted = (message.redelivered or message.again) and message.generation != FRESH_ID
-    at = COUNT if counted and world.variant.redelivery_counted else FENCE
-    copy = Copy(message, at, message.generation)
+    whole = world.variant.fetch == "one step"
+    at = first_step(message, world) if whole else POPPED
+    copy = Copy(message, at, message.generation, owner=whole)
     s = s._replace(queue=tuple(queue), hands=tuple(sorted((*s.hands, copy))))
     if world.variant.ack_first:
         proof = "" if recorded(s) else ACK_ON_PROOF

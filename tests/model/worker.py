@@ -15,6 +15,7 @@ from .spec import (
     LATE_EFFECT,
     LATE_FENCE,
     PACE,
+    POPPED,
     REPLY,
     SEND,
     VERDICT,
@@ -52,6 +53,12 @@ def detach(s: State, c: Copy, what: str, may_commit: bool) -> State:
     return s._replace(detached=tuple(sorted((*s.detached, left))))
 
 
+def first_step(message: Message, world: World) -> str:
+    """Where a copy begins: the delivery is counted before the work, unless it is the first one."""
+    counted = (message.redelivered or message.again) and message.generation != FRESH_ID
+    return COUNT if counted and world.variant.redelivery_counted else FENCE
+
+
 def work_steps(s: State, c: Copy, world: World) -> Iterator[Step]:
     """All that this copy may do by itself."""
     if c.at == COUNT:
@@ -70,6 +77,12 @@ def work_steps(s: State, c: Copy, world: World) -> Iterator[Step]:
     elif c.at == REPLY:
         proof = recorded(s) or not c.owner
         yield "ack", with_hand(s, c, None)._replace(broken="" if proof else ACK_ON_PROOF), False
+    elif c.at == POPPED:  # known bad: until now nobody but this process has the message
+        yield (
+            "note it as unacknowledged",
+            with_hand(s, c, c._replace(at=first_step(c.message, world), owner=True)),
+            False,
+        )
     elif c.at == LATE_EFFECT:  # known bad: the fence has committed, the work has not
         for end in sorted(world.handler):
             if end == "ok":

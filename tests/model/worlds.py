@@ -85,6 +85,7 @@ def _bad(
 BAD: tuple[tuple[World, str], ...] = (
     (_bad("ack before commit: the proof", Variant(ack_first=True)), ACK_ON_PROOF),
     (_bad("ack before commit: the loss", Variant(ack_first=True), copies=1, crashes=1), NO_LOSS),
+    (_bad("a message is taken, and noted then", Variant(fetch="two steps"), copies=1, crashes=1), NO_LOSS),
     (_bad("verdict without the fence", Variant(verdict_takes_fence=False), MOODY), ONE_DECISION),
     (_bad("fence committed before the work", Variant(fence="before"), copies=1, crashes=1), NO_LOSS),
     (_bad("fence committed after the work: race", Variant(fence="after")), ONE_EFFECT),

@@ -56,9 +56,6 @@ def _one(servers: Servers, kind: str, folder: Path, seconds: float, seed: int, r
     for name in ("lost", "doubled", "stuck", "violations"):
         for said in getattr(verdict, name):
             print(f"{kind}: {name.upper()}: {said}")
-    if found.handed_to_the_dead:
-        jobs = ", ".join(found.handed_to_the_dead)
-        print(f"{kind}: handed by the server to a process that had just died, which its protocol can't undo: {jobs}")
     for said in found.traces.misfits:
         print(f"{kind}: NO PATH OF THE MODEL: {said}")
     print(f"{kind}: {found.traces.line}")

@@ -13,7 +13,6 @@ from tests.enqueue.conftest import Shop
 from tests.services import Servers
 from tests.soak import traces
 from tests.soak.chaos import Chaos
-from tests.soak.handed import never_noted
 from tests.soak.history import History
 from tests.soak.ledger import Verdict, check, unsettled
 from tests.soak.place import Place
@@ -34,8 +33,6 @@ class Soak:
     verdict: Verdict
     chaos: dict[str, int]
     operations: int
-    #: Jobs that a Redis-protocol server has handed to a process which had just died, and which are not counted as lost.
-    handed_to_the_dead: list[str]
     #: Runs of jobs with a key, each of which has looked whether it is its turn.
     ordered_runs: int
     #: What happened to each job, held against the model.
@@ -80,26 +77,14 @@ def soak(
         verdict = check(history, place.state)
         nothing_left(place, verdict)
         chaos.close()
-        dead = _handed_to_the_dead(place, history, verdict)
         tell("holding what happened to each job against the model")
         kinds = {entry.job: entry.kind for entry in history.entries.values()}
         checked = traces.check(traces.traces(place.state), kinds)
         runs = int(place.state.sql("SELECT count(*) FROM order_runs")[0][0])
-        return Soak(verdict, dict(chaos.done), history.operations, dead, runs, checked)
+        return Soak(verdict, dict(chaos.done), history.operations, runs, checked)
     finally:
         history.close()
         place.close()
-
-
-def _handed_to_the_dead(place: Place, history: History, verdict: Verdict) -> list[str]:
-    """Take out of `verdict.lost` what the server's own file proves to be its loss."""
-    found = []
-    for said in [*verdict.lost] if place.kind == "redis" else ():
-        entry = history.entries[said.split()[0]]
-        if entry.kind.door != "enqueue" and never_noted(place.server.folder, entry.job):
-            verdict.lost.remove(said)
-            found.append(entry.job)
-    return found
 
 
 def _torment(

@@ -7,7 +7,6 @@ import pytest
 from tests.model.traces import Seen
 from tests.services import Databases, Servers
 from tests.soak import traces
-from tests.soak.handed import never_noted
 from tests.soak.history import Answer, History
 from tests.soak.kinds import KINDS
 from tests.soak.ledger import check, unsettled
@@ -162,30 +161,6 @@ def test_the_traces(servers: Servers) -> None:
     assert [said.split()[0] for said in checked.misfits] == ["wrong"]
     assert (checked.jobs, checked.transactions, checked.undecided.total()) == (2, 3, 0)
     state.close()
-    servers.discard(server)
-
-
-NOTE = ("HSET", "unacked", "tag", '[{"headers": {"id": "j"}}]')
-
-
-@pytest.mark.parametrize(
-    ("done", "never"),
-    [
-        ([], False),
-        ([("LPUSH", "jobs", '{"headers": {"id": "j"}}')], True),
-        ([("LPUSH", "jobs", '{"headers": {"id": "other", "root_id": "j"}}')], False),
-        ([("LPUSH", "jobs", '{"headers": {"id": "j"}}'), ("RPOP", "jobs"), NOTE], False),
-        ([("LPUSH", "jobs", '{"headers": {"id": "j"}}'), NOTE, ("HDEL", "unacked", "tag")], False),
-        ([NOTE, ("HDEL", "unacked", "tag"), ("RPUSH", "jobs", '{"headers": {"id": "j"}}'), ("RPOP", "jobs")], True),
-    ],
-)
-def test_what_the_server_has_lost(servers: Servers, done: list[tuple[str, ...]], never: bool) -> None:
-    server = servers.own_redis()
-    with server.client() as client:
-        for command in done:
-            client.execute_command(*command)
-    server.stop()
-    assert never_noted(server.folder, "j") is never
     servers.discard(server)
 
 
