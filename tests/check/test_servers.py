@@ -242,8 +242,7 @@ def test_redis(redis_patient: tuple[Redis, Patient]) -> None:
 
     names = ("redis-eviction", "redis-persistence", "redis-append-only")
     assert [look(name) for name in names] == [("ok", "")] * 3
-    assert look("redis-fetch")[0] == "ok"
-    assert "second command" in look("redis-fetch")[1]
+    assert look("redis-fetch") == ("ok", "")
     assert sick.report()["code"] == 0
 
     client.config_set("maxmemory-policy", "allkeys-lru")
@@ -259,6 +258,13 @@ def test_redis(redis_patient: tuple[Redis, Patient]) -> None:
     assert look("redis-persistence")[0] == "broken"
     client.config_set("save", "60 1")
     assert (look("redis-persistence")[0], look("redis-append-only")[0]) == ("ok", "warning")
+
+    client.execute_command("ACL", "SETUSER", "default", "-client|tracking")
+    assert look("redis-fetch")[0] == "ok"
+    assert "does not tell of new messages" in look("redis-fetch")[1]
+    client.execute_command("ACL", "SETUSER", "default", "-eval", "-evalsha")
+    assert look("redis-fetch")[0] == "warning"
+    assert "noted in a second one" in look("redis-fetch")[1]
 
     client.execute_command("ACL", "SETUSER", "default", "-config")
     assert look("redis-persistence") == ("unknown", look("redis-persistence")[1])

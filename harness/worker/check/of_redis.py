@@ -67,9 +67,15 @@ def redis_append_only(facts: Facts) -> Iterator[Found]:
     Verdict.warning,
     Start.no,
     part="redis",
-    about="`broker_url` (Redis)",
-    means="A worker that is killed between the two loses that one message, if it was sent with delay().",
-    do="Send what must not be lost with harness.enqueue: the inbox has the job until its outcome is committed.",
+    about="Redis' rights of the workers' user: `EVAL`, `EVALSHA`, `CLIENT TRACKING`",
+    means="A message that was sent with delay() or comes from a source is lost where its process is killed then.",
+    do="ACL SETUSER <the workers' user> +eval +evalsha. Or send with harness.enqueue: the inbox has the job until its "
+    "outcome is committed.",
 )
 def redis_fetch(facts: Facts) -> Iterator[Found]:
-    yield Note("kombu takes a message off its list, and notes it as unacknowledged in a second command.")
+    server = facts.redis
+    assert server is not None
+    if server.no_scripts:
+        yield f"No scripts are run ({server.no_scripts}): a message is taken in one command and noted in a second one."
+    elif server.no_tracking:
+        yield Note(f"The server does not tell of new messages ({server.no_tracking}): it is asked ten times a second.")

@@ -1,4 +1,4 @@
-"""Reads a Redis-protocol server: what happens to its data when memory or power ends."""
+"""Reads a Redis-protocol server: what happens to its data when memory or power ends, and what it does for a fetch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from kombu import Connection
 
 @dataclass(frozen=True, slots=True)
 class Redis:
-    """None: the server does not say. `maxmemory` in bytes, 0 for no limit; `saves`: are snapshots taken?"""
+    """None: the server does not say. `maxmemory` in bytes, 0 for no limit; `saves`: are snapshots taken?
+
+    `no_scripts`, `no_tracking`: why it runs no scripts, or does not tell of changes; empty where it does.
+    """
 
     policy: str | None = None
     maxmemory: int | None = None
@@ -17,6 +20,8 @@ class Redis:
     append_fsync: str | None = None
     saves: bool | None = None
     problem: str = ""
+    no_scripts: str = ""
+    no_tracking: str = ""
 
 
 def read(connection: Connection) -> Redis:
@@ -38,7 +43,19 @@ def read(connection: Connection) -> Redis:
         append_fsync=config.get("appendfsync"),
         saves=bool(config["save"]) if "save" in config else None,
         problem=problem,
+        no_scripts=_refusal(client, "EVAL", "return 1", 0),
+        no_tracking=_refusal(client, "CLIENT", "TRACKING", "OFF"),
     )
+
+
+def _refusal(client: Any, *command: Any) -> str:
+    from redis.exceptions import ResponseError
+
+    try:
+        client.execute_command(*command)
+        return ""
+    except ResponseError as error:
+        return str(error)[:120]
 
 
 def _is_on(value: str | None) -> bool | None:

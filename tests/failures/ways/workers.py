@@ -2,6 +2,7 @@
 
 from tests.failures.case import Case, Send
 from tests.failures.place import Place
+from tests.worker.proxy import Proxy
 
 
 def kill_in_the_middle(place: Place) -> None:
@@ -23,6 +24,21 @@ def revive(place: Place) -> None:
             return
 
 
+def behind_a_proxy(place: Place) -> None:
+    proxy = place.extra["proxy"] = Proxy(place.url)
+    place.worker = place.make_worker(place.case, broker=proxy.url)
+    place.worker.start()
+    place.extra["handed"] = proxy.swallow("credit")
+
+
+def kill_as_it_is_handed_over(place: Place) -> None:
+    assert place.worker is not None
+    assert place.extra["handed"].wait(30), "the broker hands it over"
+    place.worker.kill()
+    place.extra["proxy"].close()
+    place.start_worker(place.case)
+
+
 CASES = [
     Case(
         "worker killed once",
@@ -30,6 +46,14 @@ CASES = [
         "SIGKILL to the whole worker in the middle of the work",
         [Send("credit", {"pause": 1.5})],
         wrong=kill_in_the_middle,
+    ),
+    Case(
+        "worker killed as the broker hands it a message",
+        2,
+        "SIGKILL to the whole worker while the message is on its way from the broker",
+        before=behind_a_proxy,
+        wrong=kill_as_it_is_handed_over,
+        starts=True,
     ),
     Case(
         "job that kills its worker each time",
