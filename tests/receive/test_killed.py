@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from tests.receive.running import Receiver, environment, message
-from tests.worker.running import ROOT, State
+from tests.worker.proxy import Proxy
+from tests.worker.running import ROOT, State, until
 from tests.worker.wires import Wires
 
 TIMES = 100
@@ -34,3 +35,23 @@ def test_each_message_is_in_the_inbox_once(broker_url: str, database: str, tmp_p
     assert not receiver.says("received job_id=")
     wires.close()
     state.close()
+
+
+def test_it_dies_as_it_is_handed_a_message(broker_url: str, database: str, tmp_path: Path) -> None:
+    wires, state, proxy = Wires(broker_url, "orders"), State(database), Proxy(broker_url)
+    first = Receiver(proxy.url, database, tmp_path / "first", "orders").start()
+    second = Receiver(broker_url, database, tmp_path / "second", "orders")
+    try:
+        handed = proxy.swallow("o-handed")
+        wires.send(message("o-handed"))
+        assert handed.wait(60)
+        first.kill()
+        assert state.sql("SELECT count(*) FROM core.inbox")[0][0] == 0
+        second.start()
+        until(lambda: state.inbox("o-handed"), 60, "it comes again")
+    finally:
+        first.kill()
+        second.kill()
+        proxy.close()
+        wires.close()
+        state.close()
