@@ -11,6 +11,7 @@
 ``own_database``    URL of a migrated database on ``own_postgres``
 ``own_redis``       likewise :class:`Valkey`;  ``own_rabbitmq``: likewise :class:`RabbitMQ`
 ``own_broker``      both of these in turn
+``pgbouncer``       a :class:`PgBouncer` in front of ``database``
 ``servers``         the session's :class:`Servers`, for fixtures of wider scope
 ``browser``         a headless :class:`tests.browser.Browser` without any page; one for all tests of a module
 ==================  =====================================================================================
@@ -27,7 +28,8 @@ from hypothesis import settings
 
 from tests.browser import Browser, chromium_missing
 from tests.browser import running as browser_running
-from tests.services import Databases, Postgres, RabbitMQ, Servers, Service, Valkey, rabbitmq_missing
+from tests.pgbouncer import PgBouncer
+from tests.services import Databases, Postgres, RabbitMQ, Servers, Service, Valkey, pgbouncer_missing, rabbitmq_missing
 
 # On a busy machine any example may take long.
 settings.register_profile("tests", deadline=None)
@@ -65,11 +67,13 @@ LONG = (
 NEEDED: dict[str, tuple[set[str], str, Callable[[], str | None]]] = {
     "rabbitmq": ({"rabbitmq_url", "own_rabbitmq"}, "RabbitMQ", rabbitmq_missing),
     "browser": ({"browser"}, "browser", chromium_missing),
+    "pgbouncer": ({"pgbouncer"}, "pgbouncer", pgbouncer_missing),
 }
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rabbitmq: needs RabbitMQ (marked by the fixtures)")
+    config.addinivalue_line("markers", "pgbouncer: needs pgbouncer (marked by the fixture)")
     config.addinivalue_line("markers", "browser: needs chromium (marked by the fixture)")
     config.addinivalue_line("markers", "redis: runs on a Redis-protocol broker (marked by the fixtures)")
     given = [name for name in ("HARNESS_TEST_REDIS_URL", "RABBITMQ_URL") if name in os.environ]
@@ -176,6 +180,13 @@ def own_redis(servers: Servers) -> Iterator[Valkey]:
 @pytest.fixture
 def own_rabbitmq(servers: Servers) -> Iterator[RabbitMQ]:
     service = servers.own_rabbitmq()
+    yield service
+    servers.discard(service)
+
+
+@pytest.fixture
+def pgbouncer(servers: Servers, database: str) -> Iterator[PgBouncer]:
+    service = servers.own_pgbouncer(database)
     yield service
     servers.discard(service)
 

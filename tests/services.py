@@ -22,6 +22,7 @@ from redis import Redis
 from harness.dev.postgres import Postgres
 from harness.dev.service import Service
 from harness.dev.valkey import Valkey
+from tests import pgbouncer
 from tests.rabbitmq import HOW_TO_GET, RabbitMQ, find_server
 
 __all__ = ["Databases", "Postgres", "RabbitMQ", "Servers", "Service", "Valkey", "run_sql"]
@@ -33,6 +34,11 @@ S = TypeVar("S", bound=Service)
 def rabbitmq_missing() -> str | None:
     """Why RabbitMQ tests can't run and how to change that, or None."""
     return None if os.environ.get("RABBITMQ_URL") or find_server() else HOW_TO_GET
+
+
+def pgbouncer_missing() -> str | None:
+    """The same of pgbouncer."""
+    return None if pgbouncer.find_pgbouncer() else pgbouncer.HOW_TO_GET
 
 
 def with_database(url: str, name: str) -> str:
@@ -109,6 +115,10 @@ class Servers:
     def own_rabbitmq(self, settings: str = "") -> RabbitMQ:
         """A started RabbitMQ for one test alone; `settings`: its application's environment, as Erlang terms."""
         return self._start(lambda folder: RabbitMQ(folder, settings))
+
+    def own_pgbouncer(self, url: str) -> pgbouncer.PgBouncer:
+        """A started pgbouncer in front of the database `url`, for one test alone."""
+        return self._start(lambda folder: pgbouncer.PgBouncer(folder, url))
 
     def discard(self, service: Service) -> None:
         """End a server and remove its data."""
