@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from harness.cli.door import OK, REFUSED, app_name, entrance, json_option, masked
+from harness.cli.door import OK, REFUSED, app_name, entrance, json_option
 from harness.cli.text import plain
+from harness.core.masked import masked
 from harness.worker.check import CHECKS, Finding, Verdict, diagnose
 
 _CODES = (
@@ -42,7 +43,8 @@ _COUNTED = {
     "--management",
     metavar="URL",
     envvar="HARNESS_RABBITMQ_MANAGEMENT",
-    help="RabbitMQ's management API, which knows the queues' policies.  [default: port 15672 of the broker's host]",
+    help="RabbitMQ's management API, which knows the queues' policies; with its own user:password@ where that is not "
+    "the broker's.  [default: port 15672 of the broker's host, with TLS 15671]",
 )
 @json_option
 @click.pass_context
@@ -68,8 +70,7 @@ def check(ctx: click.Context, accept: tuple[str, ...], strict: bool, management:
 def _json(findings: Sequence[Finding], failed: bool) -> str:
     counts = Counter(str(finding.verdict) for finding in findings)
     rows = [
-        {key: masked(str(value)) for key, value in asdict(finding).items()} | {"verdict": str(finding.verdict)}
-        for finding in findings
+        {key: _told(value) if isinstance(value, str) else value for key, value in asdict(f).items()} for f in findings
     ]
     return json.dumps({"ok": not failed, "counts": dict(counts), "findings": rows}, indent=2, ensure_ascii=False)
 
@@ -106,8 +107,11 @@ def _paragraph(out: Console, finding: Finding) -> None:
 
 
 def _indented(text: str, by: int = 2) -> Padding:
-    text = masked(text).replace("-A yourapp", f"-A {app_name()}")
-    return Padding(Text(plain(text)), (0, 0, 0, by), expand=False)
+    return Padding(Text(plain(_told(text))), (0, 0, 0, by), expand=False)
+
+
+def _told(text: str) -> str:
+    return masked(text).replace("-A yourapp", f"-A {app_name()}")
 
 
 def _said(count: int, word: str) -> str:

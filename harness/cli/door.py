@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from harness.core.errors import HarnessError
+from harness.core.masked import masked
 from harness.store.database import Database, DatabaseAway, means_away, sqlstate
 from harness.store.explain import explain, first_line
 from harness.store.store import Store
@@ -27,7 +27,6 @@ _WIDTH = 160
 #: Where the name of the command is kept, and the commands that only look.
 _COMMAND = "harness.command"
 _READS = ("list", "show", "inbox", "check")
-NO_URL = "harness_database_url is no URL of PostgreSQL. One looks like postgresql://user:password@host:5432/database"
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,15 @@ def entrance(width: int = _WIDTH) -> Door:
         raise click.UsageError("Which app? Name its module: celery -A yourapp harness …")
     wide = None if os.environ.get("COLUMNS") or sys.stdout.isatty() else width
     context.meta[_COMMAND] = context.command.name
-    console = Console(no_color=context.obj.no_color, markup=False, highlight=False, width=wide)
+    # Neither markup nor emoji: `key:1` or `:100:` in an id is what somebody has to copy.
+    console = Console(no_color=context.obj.no_color, markup=False, highlight=False, emoji=False, width=wide)
     return Door(Harness.of(context.obj.app), console)
 
 
 def door() -> Door:
     """The door of the command that runs. Raises UsageError without an app, ConfigError for wrong settings."""
     here = entrance()
-    try:
-        make_url(here.harness.settings.database_url)
-    except (ArgumentError, ValueError):
-        refuse(NO_URL)
+    _ = here.harness.settings
     return here
 
 
@@ -106,11 +103,6 @@ def refuse(message: str, code: int = REFUSED) -> NoReturn:
     raise Refusal(message, code)
 
 
-def masked(text: str) -> str:
-    """`text` without the passwords of URLs; the example of one keeps its own."""
-    return re.sub(r"(?<=://)(?!user:password@host\b)([^/\s:@]*):[^\s]*@", r"\1:***@", text)
-
-
 class Refusal(click.ClickException):
     """Ends a command with a message on stderr and a code."""
 
@@ -132,7 +124,7 @@ class Guarded(click.Group):
         except DBAPIError as error:
             refuse(_database(ctx, error))
         except ArgumentError as error:
-            # Our own URL has been looked at before: this one comes from a module of the project.
+            # Our own URL is looked at with the settings: this one comes from a module of the project.
             refuse(f"While the app was loaded, SQLAlchemy said: {error}")
 
 
@@ -140,9 +132,9 @@ def _database(ctx: click.Context, error: DBAPIError) -> str:
     first = first_line(error)
     if means_away(error):
         return _away(ctx, first)
-    settings = Harness.of(ctx.obj.app).settings
-    role = make_url(settings.database_url).username or "ROLE"
-    if (text := explain(error, _where(ctx), app_name(), role)) is not None:
+    harness = Harness.of(ctx.obj.app)
+    role = make_url(harness.settings.database_url).username or "ROLE"
+    if (text := explain(error, where(harness), app_name(), role)) is not None:
         return text
     return f"PostgreSQL refused ({sqlstate(error)}): {first}"
 
@@ -152,11 +144,13 @@ def _away(ctx: click.Context, why: str) -> str:
     why = why if why.endswith((".", "?", "!")) else f"{why}."
     lost = "" if ctx.meta.get(_COMMAND) in _READS else " What was under way is not committed."
     return (
-        f"PostgreSQL cannot be used at {_where(ctx)}: {why}{lost} Check that the server runs, and harness_database_url "
-        "or HARNESS_DATABASE_URL."
+        f"PostgreSQL cannot be used at {where(Harness.of(ctx.obj.app))}: {why}{lost} Check that the server runs, and "
+        "harness_database_url or HARNESS_DATABASE_URL."
     )
 
 
-def _where(ctx: click.Context) -> str:
-    settings = Harness.of(ctx.obj.app).settings
-    return f"schema {settings.schema_name!r} of {make_url(settings.database_url).render_as_string(hide_password=True)}"
+def where(harness: Harness) -> str:
+    """The tables that a command works on, without the password of their database."""
+    settings = harness.settings
+    url = make_url(settings.database_url).render_as_string(hide_password=True)
+    return f"schema {settings.schema_name!r} of {masked(url)}"

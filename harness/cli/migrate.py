@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import click
 from alembic.util import CommandError
-from sqlalchemy.engine import make_url
 
-from harness.cli.door import OK, REFUSED, Door, app_name, door, json_option, refuse
+from harness.cli.door import OK, REFUSED, Door, app_name, door, json_option, refuse, where
 from harness.store import migrate as migrations
 from harness.store import revisions
 from harness.store.grants import grants
@@ -84,7 +83,7 @@ class _Here:
 
     @property
     def where(self) -> str:
-        return f"schema {self.schema!r} of {make_url(self.url).render_as_string(hide_password=True)}"
+        return where(self.door.harness)
 
     def write(self, since: str | None) -> None:
         """The SQL, for a database that need not be there."""

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from harness.core.errors import TablesUnusable, UsageError
+from harness.core.masked import masked
 from harness.store.explain import explain
 
 
@@ -42,7 +43,7 @@ def check_dialect(session: Any) -> None:
 
 def _where(session: Any, schema: str) -> str:
     url = getattr(_engine(session), "url", None)
-    return f"schema {schema!r}" + (f" of {url.render_as_string(hide_password=True)}" if url is not None else "")
+    return f"schema {schema!r}" + (f" of {masked(url.render_as_string(hide_password=True))}" if url is not None else "")
 
 
 def _engine(session: Any) -> Any:

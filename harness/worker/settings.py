@@ -73,7 +73,7 @@ class Settings(BaseModel):
     def _is_postgresql(cls, url: str) -> str:
         try:
             driver = with_driver(url).drivername
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # a port that is no number may be a part of the password
             driver = "?"
         if driver != "postgresql+psycopg2":
             # The text must not repeat the URL, which holds a password.
@@ -153,7 +153,10 @@ def _wrong(name: str, value: object, why: str, from_environment: str | None) -> 
 def _other_driver(name: str) -> str:
     backend, _, driver = name.partition("+")
     if backend not in ("postgresql", "postgres"):
-        return "is no URL of PostgreSQL. One looks like postgresql://user:password@host:5432/database"
+        return (
+            "is no URL of PostgreSQL. One looks like postgresql://user:password@host:5432/database; in the password @ "
+            "is written %40, : %3A and / %2F"
+        )
     return (
         f"names the driver {driver}; the harness uses psycopg2, beside whatever the project uses. Write it without the "
         "driver: postgresql://user:password@host:5432/database"

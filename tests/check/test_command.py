@@ -96,6 +96,7 @@ def test_json(sound_database: str) -> None:
         assert report["counts"]["accepted"] == 1
         assert sum(report["counts"].values()) == len(report["findings"])
         assert set(report["findings"][0]) == {"name", "verdict", "what", "means", "do", "about", "crashed"}
+        assert {finding["crashed"] for finding in report["findings"]} == {False}
         sick.app.conf.task_always_eager = True
         report = sick.report()
         assert (report["ok"], report["findings"][0]["name"]) == (False, "always-eager")

@@ -110,9 +110,32 @@ def test_the_driver_of_the_url_is_named() -> None:
         assert "postgresql://user:password@host:5432/database" in said, "the example is not masked"
         assert "secret" not in said
         shell.close()
-    shell = Shell("mysql://ann:secret@127.0.0.1:1/none")
-    assert "is no URL of PostgreSQL" in shell("inbox", code=1).stderr
+    # In the second one the driver's port would be a part of the password.
+    for url in ("mysql://ann:secret@127.0.0.1:1/none", "postgresql://ann:x@y:secret@127.0.0.1:1/none"):
+        shell = Shell(url)
+        said = shell("inbox", code=1).stderr
+        assert "is no URL of PostgreSQL" in said
+        assert "secret" not in said
+        shell.close()
+
+
+def test_a_password_in_the_query_of_the_url_is_not_shown(place: Place) -> None:
+    user, password = place.database.url.username, place.database.url.password
+    url = place.database.url.set(username=None, password=None).update_query_dict({"user": user, "password": password})
+    shell = Shell(url.render_as_string(hide_password=False))
+    said = shell("migrate", "--check").stdout
+    assert "password=***" in said
+    assert str(password) not in said
     shell.close()
+
+
+def test_ids_are_shown_as_they_are(place: Place, shell: Shell) -> None:
+    job_id = "order:key:100"
+    letter_id = place.dead(job_id)
+    place.run("UPDATE core.dead_letters SET error_message = ':warning: left'")
+    assert job_id in shell("dead-letters", "list").stdout
+    shown = shell("dead-letters", "show", letter_id).stdout
+    assert (job_id in shown, ":warning:" in shown) == (True, True)
 
 
 def test_a_role_without_rights(place: Place) -> None:

@@ -1,11 +1,11 @@
 """Asks the servers. A server that cannot be reached is a fact like any other."""
 
 import contextlib
-import re
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError
 
+from harness.core.masked import masked
 from harness.store import server
 from harness.worker.check import rabbitmq, redis
 from harness.worker.check.facts import Facts, Options
@@ -63,4 +63,4 @@ def _ask_broker(facts: Facts, management: str | None) -> None:
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return re.sub(r"(?<=://)([^/\s:@]*):[^\s]*@", r"\1:***@", text)[:300]
+    return masked(text)[:300]
