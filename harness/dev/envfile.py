@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.dev.configured import BROKER, DATABASE, FOLDER, RESULTS
+from harness.dev.configured import BROKER, BROKERS_APART, DATABASE, FOLDER, RESULTS
 
-NAMES = (DATABASE, BROKER, RESULTS)
+NAMES = (DATABASE, BROKER, *BROKERS_APART.values(), RESULTS)
 
 
 class EnvFile:

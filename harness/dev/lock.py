@@ -19,6 +19,10 @@ def take(folder: Path) -> IO[str]:
         raise ServiceError(
             f"no access to {error.filename}: was it made by another user? Remove it or use another folder"
         ) from error
+    except OSError as error:  # a read-only or full disk, a file where a folder should be
+        raise ServiceError(
+            f"{folder} can't be made ({error.strerror}: {error.filename}): use another folder"
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

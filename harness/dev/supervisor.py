@@ -103,7 +103,7 @@ class _Run:
             _tell("postgres", f"{whose(DATABASE)}, {without_password(database)}")
         if broker is None:
             self._start_server(valkey := Valkey(self._data / "valkey"))
-            self._env[BROKER] = valkey.url
+            self._env |= dict.fromkeys((BROKER, *found.apart), valkey.url)
         else:
             _tell("broker", f"{whose(BROKER)}, {without_password(broker)}")
         if found.results and self._embedded:

@@ -12,6 +12,7 @@ from celery.app.utils import find_app
 from sqlalchemy.exc import DBAPIError
 
 from harness.core.errors import ConfigError
+from harness.dev.configured import one_url
 from harness.dev.postgres import Postgres
 from harness.dev.service import Service
 from harness.dev.valkey import Valkey
@@ -73,7 +74,7 @@ class Servers:
     def broker_url(self, app: Celery) -> str:
         """The configured broker's URL, else that of an embedded one (Redis protocol)."""
         if app.conf.broker_url:
-            return str(app.conf.broker_url)
+            return one_url(app.conf.broker_url)
         url = self._start(Valkey(self._place("valkey"), fsync=False)).url
         app.conf.update(broker_url=url)
         return url

@@ -32,7 +32,9 @@ sys.exit(dev.run(app, data=Path(sys.argv[1]), pool_size=1, flower=flower, embedd
 """
 
 
-GONE = {"HARNESS_DATABASE_URL": "postgresql", "CELERY_BROKER_URL": "redis", "CELERY_RESULT_BACKEND": "redis"}
+GONE = {"HARNESS_DATABASE_URL": "postgresql"} | dict.fromkeys(
+    ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL", "CELERY_RESULT_BACKEND"), "redis"
+)
 
 
 class Dev:
