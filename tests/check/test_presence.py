@@ -57,7 +57,7 @@ def test_no_relay(place: Place) -> None:
         found = sick.findings()["relay-seen"]
         assert found["verdict"] == "broken"
         assert "No relay was seen for 30" in found["what"]
-        assert "1 jobs are due, the oldest since 20" in found["what"]
+        assert "1 job is due, the oldest since 20" in found["what"]
     with patient(place.url, "memory://") as sick:
         assert "no worker of this service runs" in sick.findings()["relay-seen"]["what"]
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 from kombu import Connection, Exchange, Queue
 from redis import Redis
+from sqlalchemy.orm import Session
 
 from harness.store import server
 from harness.store.database import Database
@@ -76,6 +77,20 @@ def test_settings_of_the_role(
     name: str, clauses: list[str], says: str, role: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert_named(role(*clauses), name, says, caplog)
+
+
+def test_a_receiver_needs_a_connection_too(role: Callable[..., str]) -> None:
+    def source(harness: Any) -> None:
+        @harness.job(name="take", shared=False)
+        def take(session: Session, item: str = "") -> None: ...
+
+        harness.source("orders", job=take, queue="orders")
+
+    url = role("CONNECTION LIMIT 4")
+    with patient(url, "memory://") as sick:
+        assert sick.findings()["connections"]["verdict"] == "ok"
+    with patient(url, "memory://", jobs=source) as sick:
+        assert "may open 5 connections" in sick.findings()["connections"]["what"]
 
 
 def test_rights_of_the_role(role: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
@@ -351,6 +366,22 @@ def test_rabbitmq_consumer_timeout_is_assumed(rabbitmq_url: str, sound_database:
         assert "cannot be read over the network" in found["consumer-timeout"]["what"]
         assert found["queue-policies"]["verdict"] == "unknown"
         assert "no management API at http://127.0.0.1:1" in found["queue-policies"]["what"]
+        # Another program's port, and a login of the API's own: the broker is there all the same.
+        port = urlsplit(rabbitmq_url).port
+        found = sick.findings("--management", f"http://ann:s3cret@127.0.0.1:{port}")
+        assert found["broker"]["verdict"] == "ok"
+        assert f"no management API at http://127.0.0.1:{port} (" in found["queue-policies"]["what"]
+
+
+def test_the_management_api_and_its_login() -> None:
+    from harness.worker.check.rabbitmq import _api
+
+    with Connection("amqp://ann:s3cret@broker//", ssl=True) as connection:
+        assert _api(connection, None) == ("https://broker:15671", "ann:s3cret")
+    with Connection("amqp://ann:s3cret@broker//") as connection:
+        assert _api(connection, None) == ("http://broker:15672", "ann:s3cret")
+        assert _api(connection, "http://api:1/x/") == ("http://api:1/x", "ann:s3cret")
+        assert _api(connection, "https://bob:p%40ss@api:1") == ("https://api:1", "bob:p@ss")
 
 
 def test_rabbitmq_4_has_a_delivery_limit_of_its_own(sound_database: str) -> None:

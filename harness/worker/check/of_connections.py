@@ -43,8 +43,9 @@ def connections(facts: Facts) -> Iterator[Found]:
     limits = [limit for limit in (server.role_limit, server.database_limit) if limit >= 0]
     available = min([int(server.setting("max_connections") or 0) - reserved, *limits])
     processes = facts.concurrency if facts.pool == "prefork" else 1
-    # A relay has one to listen with besides.
-    needed = processes * facts.settings.pool_size + 2 * (facts.settings.relay == "worker")
+    # A relay has one to listen with besides; a receiver, where there are sources, has one.
+    receivers = bool(facts.harness.sources) and facts.settings.receive == "worker"
+    needed = processes * facts.settings.pool_size + 2 * (facts.settings.relay == "worker") + receivers
     if needed > available and not server.pooled:
         yield f"One worker may open {needed} connections, and PostgreSQL lets this role have {available}."
 

@@ -53,7 +53,8 @@ def relay_seen(facts: Facts) -> Iterator[Found]:
     if ages and min(ages) <= FRESH:
         return
     seen = f"No relay was seen for {min(ages):.0f} s" if ages else "No relay was ever seen"
-    waiting = f"; {server.overdue} jobs are due, the oldest since {server.overdue_by:.0f} s" if server.overdue else ""
+    due = "1 job is due" if server.overdue == 1 else f"{server.overdue} jobs are due"
+    waiting = f"; {due}, the oldest since {server.overdue_by:.0f} s" if server.overdue else ""
     if facts.settings.relay == "off":
         yield f'{seen}, and harness_relay = "off"{waiting}.'
     elif server.overdue and server.overdue_by > 60:

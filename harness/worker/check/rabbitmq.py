@@ -6,14 +6,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from kombu import Connection
 
 from harness.worker.check.queues import QueueFacts
 
-API_PORT = 15672
+#: The management API's, without and with TLS.
+API_PORT, API_TLS_PORT = 15672, 15671
 TIMEOUT = 3.0
 
 
@@ -32,32 +34,47 @@ class RabbitMQ:
 
 
 def read(connection: Connection, queues: list[QueueFacts], api: str | None) -> RabbitMQ:
-    """Look at the server behind a connected `connection`. `api`: the management API's URL, else the port 15672."""
+    """Look at the server behind a connected `connection`.
+
+    `api`: the management API's URL, with a user and a password where these are not the broker's. Without it port 15672
+    of the broker's host; where the connection has TLS 15671, for the password must not go unencrypted.
+    """
     amqp = connection.connection
     version = str(amqp.server_properties.get("version", ""))
     numbers = tuple(int(part) for part in version.split("+")[0].split("-")[0].split(".") if part.isdigit())
-    base = api or f"http://{connection.hostname or 'localhost'}:{API_PORT}"
+    base, login = _api(connection, api)
     found: dict[str, QueueFacts] = {}
     missing: list[str] = []
     for queue in queues:
         try:
-            found[queue.name] = _of_server(queue, _get(base, connection, queue.name))
+            found[queue.name] = _of_server(queue, _get(base, login, connection.virtual_host or "/", queue.name))
         except urllib.error.HTTPError as error:
             error.close()
             if error.code != 404:
                 return RabbitMQ(numbers, found, tuple(missing), f"{base} answers {error.code} {error.reason}")
             missing.append(queue.name)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             return RabbitMQ(numbers, found, tuple(missing), f"no management API at {base} ({reason})")
     return RabbitMQ(numbers, found, tuple(missing))
 
 
-def _get(base: str, connection: Connection, queue: str) -> dict[str, Any]:
-    vhost = quote(connection.virtual_host or "/", safe="")
-    secret = base64.b64encode(f"{connection.userid or 'guest'}:{connection.password or 'guest'}".encode()).decode()
+def _api(connection: Connection, url: str | None) -> tuple[str, str]:
+    """The API's URL, without its login; the login."""
+    login = f"{connection.userid or 'guest'}:{connection.password or 'guest'}"
+    if not url:
+        scheme, port = ("https", API_TLS_PORT) if connection.ssl else ("http", API_PORT)
+        return f"{scheme}://{connection.hostname or 'localhost'}:{port}", login
+    parts = urlsplit(url)
+    given, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=host).geturl().rstrip("/"), unquote(given) if at else login
+
+
+def _get(base: str, login: str, vhost: str, queue: str) -> dict[str, Any]:
+    secret = base64.b64encode(login.encode()).decode()
     request = urllib.request.Request(
-        f"{base.rstrip('/')}/api/queues/{vhost}/{quote(queue, safe='')}", headers={"Authorization": f"Basic {secret}"}
+        f"{base}/api/queues/{quote(vhost, safe='')}/{quote(queue, safe='')}",
+        headers={"Authorization": f"Basic {secret}"},
     )
     # A broker's neighbour, not a site behind a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
