@@ -45,6 +45,7 @@ class WorkerProcess:
         self.log, self.ready = folder / "log", folder / "ready"
         self.points = folder / "points"
         self.process: subprocess.Popen[bytes] | None = None
+        self._killed = False
         self.database_url = database_url
         self._options = ["-c", str(concurrency), "-l", "INFO", "--without-gossip", "--without-mingle", *options]
         self._environment = os.environ | {
@@ -64,6 +65,7 @@ class WorkerProcess:
         self.ready.unlink(missing_ok=True)
         name = f"test{os.getpid()}-{next(_numbers)}@localhost"
         command = [sys.executable, "-m", "harness.testing.launch", "-A", self.app, "worker", "-n", name]
+        self._killed = False
         with self.log.open("ab") as output:
             self.process = spawn(
                 [*command, *self._options],
@@ -105,13 +107,14 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """SIGKILL to the parent, its children and the relay at once, as by a power cut."""
-        if self.process is None:
+        if self.process is None or self._killed:
             return
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self.process.wait(10)
+        self._killed = True  # the group's number may be another one's from now on
 
     def __enter__(self) -> Self:
         return self.start()

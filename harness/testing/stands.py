@@ -168,10 +168,6 @@ def _in_the_receiver() -> None:
     wrap(Receiver, "_acknowledge", lambda _receiver, one: _of_taken(one), after="take_acknowledged")
 
 
-def _of_buried(_burial: Any, _one: Any, copy: Any, _failure: Any) -> str:
-    return str(copy.arrival.job_id)
-
-
 def _of_taken(one: Any) -> str:
     arrival = getattr(one.read, "arrival", None)
     return ANY if arrival is None else str(arrival.job_id)

@@ -1,11 +1,17 @@
 """An assertion that fails says what there is instead."""
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness import Harness
-from harness.testing import Jobs, steady_jitter
+from harness.testing import POINTS, Jobs, steady_jitter
+from harness.testing.process import WorkerProcess
 from tests.testing.bank import jobs_of
 
 
@@ -61,3 +67,17 @@ def test_of_deferred_and_dead(harness_jobs: Jobs, bank: Any, harness: Harness) -
             call()
         assert text in str(told.value)
         assert rows in str(told.value)
+
+
+def test_every_fail_point_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "testing.md").read_text()
+    assert [point for point in POINTS if f"`{point}`" not in page] == []
+
+
+def test_a_group_is_killed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = WorkerProcess("none", tmp_path, broker_url="", database_url="", service="none")
+    worker.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    worker.kill()
+    assert worker.process.returncode == -signal.SIGKILL
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("the group's number may be another one's"))
+    worker.stop()
