@@ -12,6 +12,7 @@ from rich.console import Console
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from harness.cli.text import line
 from harness.core.errors import HarnessError
 from harness.core.masked import masked
 from harness.store.database import Database, DatabaseAway, means_away, sqlstate
@@ -126,6 +127,11 @@ class Guarded(click.Group):
         except ArgumentError as error:
             # Our own URL is looked at with the settings: this one comes from a module of the project.
             refuse(f"While the app was loaded, SQLAlchemy said: {error}")
+        except UnicodeEncodeError as error:
+            if error.encoding != "utf-8":  # the terminal's
+                raise
+            # What a shell hands over in another encoding, Python keeps as lone surrogates.
+            refuse(f"{line(repr(error.object))} can't be looked for or written: it is no UTF-8. Give it as UTF-8.")
 
 
 def _database(ctx: click.Context, error: DBAPIError) -> str:

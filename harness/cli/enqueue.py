@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from harness.cli.door import EXIT_CODES, door, json_option, refuse
-from harness.cli.text import Duration
+from harness.cli.text import Duration, line
 
 
 class Json(click.ParamType[Any]):
@@ -21,10 +21,10 @@ class Json(click.ParamType[Any]):
             return value
         try:
             read = json.loads(value)
-        except ValueError as error:
-            self.fail(f"{value!r} is no JSON: {error}.", param, ctx)
+        except (ValueError, RecursionError) as error:
+            self.fail(f"{line(repr(value))} is no JSON that can be read: {error}.", param, ctx)
         if not isinstance(read, self.kind):
-            self.fail(f"{value!r} is no JSON {self.name}.", param, ctx)
+            self.fail(f"{line(repr(value))} is no JSON {self.name}.", param, ctx)
         return read
 
 

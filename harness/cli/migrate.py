@@ -1,7 +1,9 @@
 """`migrate`: the tables, and what a DBA wants to know of them."""
 
 import json
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import click
 from alembic.util import CommandError
@@ -21,6 +23,19 @@ CODES = (
 _USUAL = Patience()
 
 
+class Seconds(click.FloatRange):
+    """More than none, and as PostgreSQL takes it: milliseconds in 32 bits. What is no number passes a mere range."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2_147_483, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return seconds
+
+
 @click.command(epilog=CODES)
 @click.option("--check", is_flag=True, help="Change nothing; end with 1 if tables are missing or behind this release.")
 @click.option("--sql", is_flag=True, help="Change nothing; write the SQL to be run by hand, for psql.")
@@ -29,7 +44,7 @@ _USUAL = Patience()
 @click.option("--grants", "role", metavar="ROLE", help="Change nothing; write the GRANTs for a role that owns nothing.")
 @click.option("--down", metavar="REVISION", help="Take migrations back, down to this one; 'base' drops every table.")
 @click.option("--yes", is_flag=True, help="Really drop what --down drops, with its data.")
-@click.option("--lock-timeout", type=click.FloatRange(0, min_open=True), default=_USUAL.lock_timeout, show_default=True,
+@click.option("--lock-timeout", type=Seconds(), default=_USUAL.lock_timeout, show_default=True,
               metavar="SECONDS", help="Wait so long for a lock; the workers wait behind it meanwhile.")  # fmt: skip
 @click.option("--tries", type=click.IntRange(1), default=_USUAL.tries, show_default=True,
               help="Try so often in all, with growing pauses.")  # fmt: skip
@@ -54,6 +69,8 @@ def migrate(
     """
     if sum((check, sql, role is not None, down is not None)) > 1:
         raise click.UsageError("--check, --sql, --grants and --down exclude each other.")
+    if role is not None and not role.strip():
+        raise click.UsageError("--grants wants the name of a role.")
     if since is not None and not sql:
         raise click.UsageError("--from goes with --sql.")
     here = _Here(door(), Patience(lock_timeout=lock_timeout, tries=tries), as_json)

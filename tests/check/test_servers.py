@@ -382,6 +382,8 @@ def test_the_management_api_and_its_login() -> None:
         assert _api(connection, None) == ("http://broker:15672", "ann:s3cret")
         assert _api(connection, "http://api:1/x/") == ("http://api:1/x", "ann:s3cret")
         assert _api(connection, "https://bob:p%40ss@api:1") == ("https://api:1", "bob:p@ss")
+        with pytest.raises(ValueError, match="Invalid IPv6 URL"):
+            _api(connection, "http://[")
 
 
 def test_rabbitmq_4_has_a_delivery_limit_of_its_own(sound_database: str) -> None:

@@ -85,6 +85,23 @@ def test_another_schema(empty_database: str) -> None:
     shell.close()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--lock-timeout", "nan"), "is no number of seconds"),
+        (("--lock-timeout", "1e9"), "is not in the range"),
+        (("--grants", ""), "--grants wants the name of a role"),
+    ],
+)
+def test_migrate_refuses(shell: Shell, words: tuple[str, ...], said: str) -> None:
+    assert said in " ".join(shell("migrate", *words, code=2).stderr.split())
+
+
+def test_an_argument_that_is_no_text(shell: Shell) -> None:
+    for words in (("inbox", "\udcff"), ("dead-letters", "list", "--task", "\udcff")):
+        assert r"'\udcff' can't be looked for or written: it is no UTF-8" in shell(*words, code=1).stderr
+
+
 def test_prune(place: Place, shell: Shell) -> None:
     place.done("a")
     place.run("UPDATE core.processed_jobs SET processed_at = now() - interval '99 days'")

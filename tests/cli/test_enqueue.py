@@ -28,6 +28,7 @@ def test_a_job_from_the_command_line(shell: Shell, place: Place) -> None:
         (("pay",), 1, "account"),
         (("pay", "--kwargs", "[]"), 2, "no JSON object"),
         (("pay", "--args", "{"), 2, "no JSON"),
+        (("pay", "--args", "[" * 100_000), 2, "no JSON that can be read: maximum recursion depth"),
         (("pay", "--args", "[7]", "--eta", "soon"), 2, "ISO 8601"),
         (("pay", "--args", "[7]", "--eta", "2040-01-31T09:00:00"), 1, "time zone"),
         (("pay", "--args", "[7]", "--delay", "1h", "--eta", "2040-01-31T09:00:00Z"), 1, "Give one"),

@@ -42,7 +42,10 @@ def read(connection: Connection, queues: list[QueueFacts], api: str | None) -> R
     amqp = connection.connection
     version = str(amqp.server_properties.get("version", ""))
     numbers = tuple(int(part) for part in version.split("+")[0].split("-")[0].split(".") if part.isdigit())
-    base, login = _api(connection, api)
+    try:
+        base, login = _api(connection, api)
+    except ValueError as error:
+        return RabbitMQ(numbers, {}, (), f"what is named as its management API is no URL ({error})")
     found: dict[str, QueueFacts] = {}
     missing: list[str] = []
     for queue in queues:
