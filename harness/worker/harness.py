@@ -71,7 +71,7 @@ class Harness(Enqueues, Receives):
 
     @cached_property
     def database(self) -> Database:
-        """This process's connections; `forked()` is called on it in every child."""
+        """This process's connections; one that is forked from it has none of them."""
         return Database(self.settings.database_url, pool_size=self.settings.pool_size)
 
     @cached_property
@@ -120,7 +120,7 @@ class Harness(Enqueues, Receives):
         return {name: task.spec for name, task in self.app.tasks.items() if getattr(task, "is_job", False)}
 
     def forked(self) -> None:
-        """Called in every child after `fork()`."""
+        """Forget the parent's connections to the database; done by itself in every process that is forked."""
         if "database" in self.__dict__:
             self.database.forked()
 
