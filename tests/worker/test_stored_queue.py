@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -29,13 +30,15 @@ TYPES = {"orders": "direct", "events": "topic", "news": "fanout"}
         ("as well", "orders", "new"),
         ("by pattern", "events", "order.paid"),
         ("all", "events", "order.paid"),
-        ("told", "news", ""),
+        ("told", "news", "told"),
     ],
 )
 def test_a_job_goes_back_to_the_queue_that_it_came_from(
     start_worker: Callable[..., Worker], sender: Celery, state: State, read: str, exchange: str, key: str
 ) -> None:
     worker = start_worker(concurrency=1, task_queues=QUEUES, options=["-Q", read])
+    if read == "told":
+        time.sleep(3)  # on Redis it is a subscription, which begins a little later and gets nothing from before
     where = Exchange(exchange, TYPES[exchange])
     for job in ("fails_until", "permanent"):
         args = [2] if job == "fails_until" else []
