@@ -6,7 +6,8 @@ say it has that digest. So no stored digest depends on the handler's signature, 
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import combinations
@@ -67,6 +68,38 @@ def digest_of_json(message: Message) -> bytes | None:
         return digest(args, kwargs) if isinstance(args, list) and isinstance(kwargs, dict) else None
     except (ValueError, TypeError, RecursionError):
         return None
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Compares the content of messages as their handlers would get it. Where it can't, the digest alone counts.
+
+    `sent(task)`: the parameters that a message of this task carries, None where the task is not known. `read(message)`:
+    its `(args, kwargs)`; may raise.
+    """
+
+    sent: Callable[[str], inspect.Signature | None] = lambda task: None
+    read: Callable[[Message], tuple[Sequence[Any], Mapping[str, Any]]] = lambda message: ((), {})
+
+    def say(self, task: str, message: Message, known: bytes) -> bool:
+        """Does the message say the content with the digest `known`, in another form?"""
+        said = self._said(task, message)
+        return said is not None and same_content(known, *said)
+
+    def name(self, task: str, message: Message) -> bytes | None:
+        """`named_digest` of the message's content, None where it can't be told."""
+        said = self._said(task, message)
+        return None if said is None else named_digest(*said)
+
+    def _said(self, task: str, message: Message) -> tuple[inspect.Signature, Sequence[Any], Mapping[str, Any]] | None:
+        sent = self.sent(task)
+        if sent is None:
+            return None
+        try:
+            args, kwargs = self.read(message)
+        except Exception:
+            return None
+        return (sent, args, kwargs) if isinstance(kwargs, Mapping) else None
 
 
 class _Said(NamedTuple):

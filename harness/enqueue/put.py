@@ -15,6 +15,8 @@ from harness.store.processed_jobs import FenceState, Key
 
 #: The digest of a stored message's arguments. Raises whatever is wrong with it.
 Read = Callable[[Message], bytes]
+#: Do these arguments say the content with this digest, in another form?
+Same = Callable[[Entry, bytes], bool]
 #: A job that is put in and decided by others between two looks is looked at again, so often at most.
 _LOOKS = 5
 
@@ -48,13 +50,13 @@ class Enqueued:
 Steps = Generator[Statement, Sequence[Row[Any]], list[Enqueued]]
 
 
-def put(sql: Enqueueing, service: str, entries: Sequence[Entry], read: Read) -> Steps:
+def put(sql: Enqueueing, service: str, entries: Sequence[Entry], read: Read, same: Same) -> Steps:
     """Put jobs in; yields statements, is sent their rows, returns one answer for each entry, in order.
 
     One statement where every job is new. Raises ConflictingJob where an id is known with other arguments; the caller's
     transaction is then to be rolled back, for others of these jobs may have been written.
     """
-    wanted = _distinct(entries)
+    wanted = _distinct(entries, same)
     found: dict[Key, EnqueueState] = {}
     for _ in range(_LOOKS):
         missing = {key: entry for key, entry in wanted.items() if key not in found}
@@ -64,32 +66,37 @@ def put(sql: Enqueueing, service: str, entries: Sequence[Entry], read: Read) -> 
         found |= {Key(row.job_id, row.consumer): EnqueueState.enqueued for row in new}
         if known := [key for key in missing if key not in found]:
             rows = yield sql.look(known)
-            found |= _known(rows, wanted, read)
+            found |= _known(rows, wanted, read, same)
     # What came and went five times is at work: its fence decides.
     return [Enqueued(entry.key.job_id, found.get(entry.key, EnqueueState.waiting)) for entry in entries]
 
 
-def _distinct(entries: Sequence[Entry]) -> dict[Key, Entry]:
+def _distinct(entries: Sequence[Entry], same: Same) -> dict[Key, Entry]:
     wanted: dict[Key, Entry] = {}
     for entry in entries:
         first = wanted.setdefault(entry.key, entry)
-        if first.arrival.digest != entry.arrival.digest:
+        if not alike(entry, first.arrival.digest, same):
             raise _conflict(entry.key, "in the same call")
     return wanted
 
 
-def _known(rows: Sequence[Row[Any]], wanted: dict[Key, Entry], read: Read) -> dict[Key, EnqueueState]:
+def _known(rows: Sequence[Row[Any]], wanted: dict[Key, Entry], read: Read, same: Same) -> dict[Key, EnqueueState]:
     found: dict[Key, EnqueueState] = {}
     for row in rows:
         key = Key(row.job_id, row.consumer)
         decided = row.state in (FenceState.DONE, FenceState.DEAD)
         if not decided and row.row_id is None:
             continue  # it went between the two statements: try again
-        before = digest_of(row, read)
-        if before is not None and before != wanted[key].arrival.digest:
+        if not alike(wanted[key], digest_of(row, read), same):
             raise _conflict(key, "before")
         found[key] = EnqueueState(row.state) if decided else EnqueueState.waiting
     return found
+
+
+def alike(entry: Entry, known: bytes | None, same: Same) -> bool:
+    """Has the entry the content with the digest `known`, as far as can be told?"""
+    mine = entry.arrival.digest
+    return known is None or known == mine or mine is None or same(entry, known)
 
 
 def digest_of(row: Row[Any], read: Read) -> bytes | None:

@@ -27,7 +27,7 @@ def stand_aside(database: Database, store: Store, copy: Copy, limits: Limits) ->
             if not store.inbox.put_back(session, copy.key, copy.generation, delay=limits.busy_delay):
                 return Stale()
         elif (known := store.inbox.find(session, copy.key)) is not None:
-            if is_other(known, copy.arrival):
+            if is_other(store, known, copy.arrival):
                 raise DatabaseAway("the inbox has another content under this id: the fence is to decide first")
         else:
             store.fence.bound_waits(session, limits.fence_wait_ms)

@@ -17,7 +17,7 @@ from harness.core.signature import Signature
 from harness.core.view import jsonable
 from harness.process.copy import Copy
 from harness.process.spec import Limits
-from harness.store.contents import content_of, file, is_other, take_out
+from harness.store.contents import content_of, file, is_other, says, take_out
 from harness.store.database import Database
 from harness.store.processed_jobs import FenceRow, FenceState, Key
 from harness.store.store import Store
@@ -31,7 +31,7 @@ class Conflicting(HarnessError):
 
     def __init__(self, known: bytes, mine: bytes, named: bytes | None = None) -> None:
         super().__init__("one id, two contents")
-        self.known, self.mine, self.named = known, mine, named or mine
+        self.known, self.mine, self.named = known, mine, named
 
 
 def check(session: Session, store: Store, copy: Copy, fence: FenceRow) -> None:
@@ -40,7 +40,7 @@ def check(session: Session, store: Store, copy: Copy, fence: FenceRow) -> None:
     if mine is None:
         return
     known = fence.digest or _recorded(session, store, copy.key, fence.state)
-    if known is not None and known != mine:
+    if known is not None and known != mine and not says(store, copy.arrival, known):
         raise Conflicting(known, mine)
 
 
@@ -77,7 +77,7 @@ def record_conflict(
             payload=jsonable(payload),
         )
         row = store.inbox.find(session, copy.key)
-        if row is not None and row.generation == copy.generation and not is_other(row, copy.arrival):
+        if row is not None and row.generation == copy.generation and not is_other(store, row, copy.arrival):
             take_out(session, store, row, filed)
     if filed.letter_id is None:
         return Stale(conflict=True)  # the same conflict again

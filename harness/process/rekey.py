@@ -30,7 +30,7 @@ def rekey(database: Database, store: Store, copy: Copy, consumer: str, limits: L
             store.fence.forget(session, copy.key)
         arrival = replace(row_arrival(copy, row), consumer=consumer)
         there = store.inbox.find(session, Key(arrival.job_id, consumer))
-        if there is not None and is_other(there, arrival):
+        if there is not None and is_other(store, there, arrival):
             _file(session, store, arrival, row, there)
         else:
             _move(session, store, arrival, row)

@@ -67,7 +67,7 @@ def _remove_row(session: Session, store: Store, copy: Copy, generation: int | No
         store.inbox.remove(session, copy.key, digest=copy.arrival.digest)
         return
     row = store.inbox.find(session, copy.key)
-    if row is not None and generation in (None, row.generation) and not is_other(row, copy.arrival):
+    if row is not None and generation in (None, row.generation) and not is_other(store, row, copy.arrival):
         store.inbox.claim(session, copy.key, row.generation)
 
 

@@ -8,14 +8,12 @@ from typing import Any
 from sqlalchemy import Row
 
 from harness.core.alike import conflict_id
-from harness.enqueue.put import Read, digest_of
+from harness.enqueue.put import Read, Same, alike, digest_of
 from harness.store.conflicts import Conflicts
 from harness.store.contents import conflict_failure, now
 from harness.store.enqueueing import Enqueueing, Entry, Statement
 from harness.store.processed_jobs import FenceState, Key
 
-#: Do these arguments say the content with this digest, in another form?
-Same = Callable[[Entry, bytes], bool]
 #: The digest of an entry's arguments in the form that all who say the same share.
 Name = Callable[[Entry], bytes]
 #: A job that is put in and decided by others between two looks is looked at again, so often at most.
@@ -80,7 +78,7 @@ def take(
     for entry in entries:
         # What came and went five times is at work: its fence decides.
         state, digest = found.get(entry.key, (ReceiveState.waiting, None))
-        if not _alike(entry, digest, same):
+        if not alike(entry, digest, same):
             answers.append((yield from _conflict(conflicts, entry, digest or b"", name(entry))))
             continue
         again = state is ReceiveState.received and entry is not firsts[entry.key]
@@ -108,8 +106,3 @@ def _conflict(
     failure = conflict_failure(arrival.job_id, known, mine)
     rows = yield conflicts.write(arrival, own_id, failure, now(), payload=None)
     return Received(own_id, ReceiveState.conflict, rows[0].letter_id if rows else None)
-
-
-def _alike(entry: Entry, known: bytes | None, same: Same) -> bool:
-    mine = entry.arrival.digest
-    return known is None or known == mine or mine is None or same(entry, known)

@@ -32,12 +32,17 @@ def content_of(known: InboxRow | Arrival | Letter) -> bytes | None:
     return known.digest or digest_of_json(known.message)
 
 
-def is_other(row: InboxRow, arrival: Arrival) -> bool:
+def is_other(store: Store, row: InboxRow, arrival: Arrival) -> bool:
     """Is it known that the row has another content than `arrival`? The relay's copy has the row's own bytes."""
     if _bytes(row.message) == _bytes(arrival.message):
         return False
     theirs, mine = content_of(row), content_of(arrival)
-    return None not in (theirs, mine) and theirs != mine
+    return theirs is not None and mine is not None and theirs != mine and not says(store, arrival, theirs)
+
+
+def says(store: Store, arrival: Arrival, known: bytes) -> bool:
+    """Does it say the content with the digest `known`, in another form: by position, or with a default written out?"""
+    return store.forms.say(arrival.task, arrival.message, known)
 
 
 def evict(session: Session, store: Store, arrival: Arrival) -> bool:
@@ -46,7 +51,7 @@ def evict(session: Session, store: Store, arrival: Arrival) -> bool:
     Nobody works on such a row, for it would hold the fence. True where there was one.
     """
     row = store.inbox.find(session, Key(arrival.job_id, arrival.consumer))
-    if row is None or not is_other(row, arrival):
+    if row is None or not is_other(store, row, arrival):
         return False
     filed = file(session, store, arrival_of(row), content_of(arrival) or b"", content_of(row) or b"")
     take_out(session, store, row, filed)
@@ -73,10 +78,10 @@ def file(
 ) -> Filed:
     """Write fence, letter and audit row of the content `mine`, where `known` is what the id stands for.
 
-    `named`: the digest of `mine` in the form that all who say the same share, where that could be made. `payload`: a
-    view for people, of JSON's own types.
+    Its id is made of the form that all who say the same share, where that can be told; `named` is its digest, for who
+    knows it. `payload`: a view for people, of JSON's own types.
     """
-    own_id = conflict_id(arrival.job_id, named or mine)
+    own_id = conflict_id(arrival.job_id, named or store.forms.name(arrival.task, arrival.message) or mine)
     failure = conflict_failure(arrival.job_id, known, mine)
     wanted = store.conflicts.write(arrival, own_id, failure, now(), digest=mine, actor=worker, payload=payload)
     return Filed(own_id, session.execute(wanted.sql, wanted.values).scalar(), failure)

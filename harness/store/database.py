@@ -1,15 +1,19 @@
 """The connection to PostgreSQL: one engine per process, and what "away" means."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
+from weakref import WeakSet
 
+import psycopg2
 from sqlalchemy import Engine, create_engine, event, func, literal, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
+from harness.core.descriptors import let_go
 from harness.core.errors import HarnessError
 from harness.store.guard import GuardedConnection
 
@@ -49,18 +53,30 @@ def with_driver(url: str) -> URL:
     return made.set(drivername="postgresql+psycopg2") if made.drivername in ("postgresql", "postgres") else made
 
 
+_databases: "WeakSet[Database]" = WeakSet()
+
+
 class Database:
     """PostgreSQL for one process.
 
-    `url`: an SQLAlchemy URL. Connections are opened when needed; `forked()` must be called in every child.
+    `url`: an SQLAlchemy URL. Connections are opened when needed. A process that is forked has none of them.
     """
 
     def __init__(self, url: str, *, pool_size: int = 1, connect_timeout: int = 5) -> None:
         self.url = with_driver(url)
         self.engine = _engine(self.url, pool_size, connect_timeout)
+        self._opened: WeakSet[Any] = WeakSet()
+        event.listen(self.engine, "connect", lambda connection, _: self._opened.add(connection))
+        _databases.add(self)
 
     def forked(self) -> None:
-        """Forget the parent's connections without closing them: the sockets are the parent's."""
+        """Forget the parent's connections without closing them: the sessions are the parent's.
+
+        The sockets are let go, too: a transaction would stay open, with its fence, after its process has died, for as
+        long as a process that its handler has started.
+        """
+        opened, self._opened = list(self._opened), WeakSet()
+        let_go(_descriptors(opened))
         self.engine.dispose(close=False)
 
     def dispose(self) -> None:
@@ -84,6 +100,20 @@ class Database:
             if means_away(error) or sqlstate(error) in AT_ONCE:
                 raise DatabaseAway(str(error.orig or error)) from error
             raise
+
+
+def _forked() -> None:
+    for database in list(_databases):
+        database.forked()
+
+
+def _descriptors(opened: Iterable[Any]) -> Iterator[int]:
+    for connection in opened:
+        with suppress(psycopg2.Error):  # it is closed
+            yield connection.fileno()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _engine(url: Any, pool_size: int, connect_timeout: int) -> Engine:

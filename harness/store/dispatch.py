@@ -6,7 +6,8 @@ share of a batch, so that nobody's backlog starves another. Lanes are found by j
 lease, however many wait.
 
 A row with a place (see `order`) is looked at when it is due. Where it has not its turn it stands back until the one
-before it passes the turn on, so that it is looked at once and not at every poll.
+before it passes the turn on, so that it is looked at once and not at every poll. A claim whose time is over has had its
+turn: nothing of it runs any more, only its letter is to be written.
 """
 
 import json
@@ -109,7 +110,8 @@ class Dispatch:
             FROM (
                 SELECT l.*, m.room FROM open_lanes l LEFT JOIN rooms m USING (consumer) ORDER BY l.ord, l.n
             ) o CROSS JOIN LATERAL (
-                SELECT i.id, i.service, i.consumer, i.ordering_key, i.xid, i.sequence, i.created_at, i.available_at
+                SELECT i.id, i.service, i.consumer, i.job_id, i.ordering_key, i.xid, i.sequence, i.created_at,
+                    i.available_at
                 FROM {inbox} i
                 WHERE {of_class} = o.class AND i.consumer = o.consumer AND {tenant} = o.tenant AND {due} <= now()
                 ORDER BY {due} LIMIT greatest(0, least(o.share, o.room)) FOR UPDATE OF i SKIP LOCKED
@@ -117,7 +119,8 @@ class Dispatch:
         ), judged AS MATERIALIZED (
             SELECT d.*, CASE
                 WHEN d.sequence IS NULL THEN 'go'
-                WHEN NOT ({order.is_first("d", blocks)} AND {order.is_free("d")}) THEN 'back'
+                WHEN NOT ({order.is_first("d", blocks)} AND {order.is_free("d")})
+                THEN CASE WHEN {order.is_claim("d")} THEN 'go' ELSE 'back' END
                 WHEN d.xid >= pg_snapshot_xmin(pg_current_snapshot()) THEN 'held'
                 ELSE 'go' END AS turn
             FROM due d

@@ -87,9 +87,15 @@ class Order(Places):
     def is_claimed(self, row: str) -> str:
         """SQL: the handler of another job of the key is at work under a claim whose time is not over."""
         return (
-            f"EXISTS (SELECT 1 FROM {self._in_flight(row)} AND other.available_at > now() AND EXISTS (SELECT 1 "
-            f"FROM {self.fences.fullname} fence WHERE fence.job_id = other.job_id "
-            f"AND fence.consumer = other.consumer AND fence.state = 'claimed'))"
+            f"EXISTS (SELECT 1 FROM {self._in_flight(row)} AND other.available_at > now() AND {self.is_claim('other')})"
+        )
+
+    def is_claim(self, row: str) -> str:
+        """SQL: the row keeps the message of a job whose handler has been called under a claim."""
+        # Asked for EXISTS, the planner may read all the fences there are into memory.
+        return (
+            f"(SELECT fence.state FROM {self.fences.fullname} fence WHERE fence.job_id = {row}.job_id "
+            f"AND fence.consumer = {row}.consumer) = 'claimed'"
         )
 
     def _in_flight(self, row: str) -> str:

@@ -1,7 +1,9 @@
 """The tables of one schema, in the order in which their rows are locked; and beside them who was seen at work."""
 
+from copy import copy
 from functools import lru_cache
 
+from harness.core.alike import Forms
 from harness.store.audit_log import Audit
 from harness.store.conflicts import Conflicts
 from harness.store.dead_letters import DeadLetters
@@ -18,7 +20,7 @@ class Store:
     """All SQL of one PostgreSQL schema. Lock order everywhere: fence → inbox → letters → audit."""
 
     def __init__(self, schema: str) -> None:
-        self.schema = schema
+        self.schema, self.forms = schema, Forms()
         tables = tables_of(schema)
         self.fence = Fence(tables.processed_jobs)
         self.order = Order(tables.inbox, tables.dead_letters, tables.order_places, tables.processed_jobs)
@@ -40,3 +42,9 @@ class Store:
     def of(schema: str) -> "Store":
         """The store of a schema; statements are built once per process."""
         return Store(schema)
+
+    def with_forms(self, forms: Forms) -> "Store":
+        """The same store, for an app whose handlers are known: it tells one content from another by `forms`."""
+        made = copy(self)
+        made.forms = forms
+        return made

@@ -15,6 +15,7 @@ from harness.worker import monitor
 from harness.worker.channel import lose_nothing
 from harness.worker.properties import take_any_properties
 from harness.worker.recorder import Recorder
+from harness.worker.source_queue import Arriving, noted, read_lists
 from harness.worker.stopping import let_accept
 from harness.worker.trace import Reply
 from harness.worker.wire import Wire, wire_of
@@ -49,10 +50,13 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         lose_nothing(self.task_consumer.channel)
         take_any_properties()
+        read_lists(self.task_consumer.channel)
+        arriving = Arriving(self.task_consumer.channel)
         handle = super().create_task_handler(*args, **kwargs)
         passing = self.connection_errors + self.channel_errors
 
         def on_task_received(message: Any) -> None:
+            arriving.note(message)
             try:
                 if not isinstance(message.headers, dict):
                     self.bury(message, Kind.undecodable, TypeError(f"headers are no table: {message.headers!r}"))
@@ -137,7 +141,9 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
                 self.event_dispatcher.send(event.type, **event.fields)
 
     def queue_of(self, message: Any) -> str:
-        """The queue that a message came from: by its consumer tag or, where it has none, by its routing key."""
+        """The queue that a message came from; where that was not noted, what its consumer tag or routing key says."""
+        if (queue := noted(message)) is not None:
+            return queue
         info = message.delivery_info if isinstance(message.delivery_info, dict) else {}
         tag = info.get("consumer_tag")
         for name, active in getattr(self.task_consumer, "_active_tags", {}).items():

@@ -182,4 +182,7 @@ def _steps(harness: "Harness", entries: list[Entry]) -> Steps:
     def read(message: Message) -> bytes:
         return digest(*arguments_of(harness.app, message))
 
-    return put(harness.store.enqueueing, harness.settings.service, entries, read)
+    def same(one: Entry, known: bytes) -> bool:
+        return harness.store.forms.say(one.arrival.task, one.arrival.message, known)
+
+    return put(harness.store.enqueueing, harness.settings.service, entries, read, same)

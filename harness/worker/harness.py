@@ -1,14 +1,16 @@
 """`Harness`: what a project makes once per Celery app."""
 
 import contextlib
+import inspect
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, cast, overload
 from weakref import WeakKeyDictionary
 
 from celery import Celery
 from kombu.serialization import prepare_accept_content
 
+from harness.core.alike import Forms
 from harness.core.errors import ConfigError, UsageError
 from harness.core.events import Events
 from harness.observe import subscribe_all
@@ -16,6 +18,7 @@ from harness.process.spec import JobSpec
 from harness.store.database import Database
 from harness.store.store import Store
 from harness.worker import beat, made_of, steps, unlocking
+from harness.worker.decode import arguments_of
 from harness.worker.enqueue import Enqueues
 from harness.worker.receive import Receives
 from harness.worker.settings import Settings, read
@@ -71,7 +74,7 @@ class Harness(Enqueues, Receives):
 
     @cached_property
     def database(self) -> Database:
-        """This process's connections; `forked()` is called on it in every child."""
+        """This process's connections; one that is forked from it has none of them."""
         return Database(self.settings.database_url, pool_size=self.settings.pool_size)
 
     @cached_property
@@ -81,7 +84,11 @@ class Harness(Enqueues, Receives):
 
     @cached_property
     def store(self) -> Store:
-        return Store.of(self.settings.schema_name)
+        return Store.of(self.settings.schema_name).with_forms(Forms(self._sent, partial(arguments_of, self.app)))
+
+    def _sent(self, task: str) -> inspect.Signature | None:
+        found = self.app.tasks.get(task)
+        return found.spec.signature.sent if getattr(found, "is_job", False) else None
 
     @overload
     def job(self, function: F, /) -> "TypedJob[F]": ...
@@ -120,7 +127,7 @@ class Harness(Enqueues, Receives):
         return {name: task.spec for name, task in self.app.tasks.items() if getattr(task, "is_job", False)}
 
     def forked(self) -> None:
-        """Called in every child after `fork()`."""
+        """Forget the parent's connections to the database; done by itself in every process that is forked."""
         if "database" in self.__dict__:
             self.database.forked()
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from kombu import Exchange, Queue
 
-from harness.core.alike import named_digest, same_content
 from harness.core.errors import UsageError
 from harness.core.incoming import Incoming
 from harness.core.message import Message, digest, job_key
@@ -128,15 +127,14 @@ def steps_of(harness: "Harness", entries: Sequence[Entry]) -> Steps:
     def read(message: Message) -> bytes:
         return digest(*arguments_of(harness.app, message))
 
+    store = harness.store
+
     def same(one: Entry, known: bytes) -> bool:
-        task = harness.app.tasks[one.arrival.task]
-        return same_content(known, task.spec.signature.sent, *arguments_of(harness.app, one.arrival.message))
+        return store.forms.say(one.arrival.task, one.arrival.message, known)
 
     def name(one: Entry) -> bytes:
-        task = harness.app.tasks[one.arrival.task]
-        return named_digest(task.spec.signature.sent, *arguments_of(harness.app, one.arrival.message))
+        return store.forms.name(one.arrival.task, one.arrival.message) or one.arrival.digest or b""
 
-    store = harness.store
     return take(store.enqueueing, store.conflicts, harness.settings.service, entries, read, same, name)
 
 

@@ -1,6 +1,5 @@
 """The relay as a process: alone (`celery -A app harness relay`) or as a child of a worker."""
 
-import ctypes
 import logging
 import os
 import signal
@@ -17,6 +16,7 @@ from harness.relay.wake import WakeUp
 from harness.store.dispatch import Caps
 from harness.store.inbox import InboxRow
 from harness.store.outside import is_outside
+from harness.worker.forked import end_with_worker
 from harness.worker.publisher import Publisher
 from harness.worker.transport import is_redis
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from harness.worker.harness import Harness
 
 log = logging.getLogger("harness")
-PR_SET_PDEATHSIG = 1
 
 
 def relay_of(harness: "Harness") -> Relay:
@@ -85,14 +84,12 @@ def run(harness: "Harness") -> None:
 
 def start_child(harness: "Harness", main: Callable[["Harness"], None] = run, name: str = "relay") -> int:
     """Fork a relay, or `main`, that ends with this process; returns its pid. The caller has no threads yet."""
-    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
-        _as_child(parent)
-        harness.forked()
+        _as_child()
         main(harness)
         code = 0
     except BaseException:
@@ -102,15 +99,12 @@ def start_child(harness: "Harness", main: Callable[["Harness"], None] = run, nam
         os._exit(code)
 
 
-def _as_child(parent: int) -> None:
+def _as_child() -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     # Ctrl-C on a terminal reaches the whole group: the worker says when its relay ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(0)
+    end_with_worker()
 
 
 def alive(pid: int) -> bool:

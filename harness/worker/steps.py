@@ -1,6 +1,7 @@
 """Every bootstep and signal handler of the harness."""
 
 import logging
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ from celery import bootsteps, signals
 from celery.app.defaults import DEFAULTS
 
 from harness.core.errors import ConfigError
-from harness.worker import check, chosen, due, quiet, receiving, relaying
+from harness.worker import check, chosen, due, forked, quiet, receiving, relaying
 from harness.worker.settings import own_keys
 from harness.worker.transport import is_amqp, is_redis
 
@@ -66,6 +67,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         from harness.worker.harness import Harness
 
         self.harness = Harness.of(worker.app)
+        forked.begin()
         quiet.install()
         try:
             check.at_start(self.harness, _options(worker))
@@ -77,6 +79,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         return self
 
     def start(self, worker: Any) -> None:
+        forked.begin()  # again: others have had their turn, and may have opened what all processes shall have
         settings = self.harness.settings
         if settings.relay != "off":
             self._start("relay")
@@ -123,11 +126,11 @@ def _options(worker: Any) -> check.Options:
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]
 def _forked(sender: Any = None, **_: Any) -> None:
-    """In every child of the pool: forget the parent's connections, and publish with the broker's confirm."""
+    """In every child of the pool: end with the worker, and publish with the broker's confirm."""
     from harness.worker.harness import every
 
+    forked.end_with_worker(signal.SIGKILL)
     for harness in every():
-        harness.forked()
         _confirm(harness.app)
 
 
@@ -135,6 +138,12 @@ def _forked(sender: Any = None, **_: Any) -> None:
 def _beat(sender: Any = None, **_: Any) -> None:
     """In beat, alone or inside of a worker, before its first look at the schedule."""
     due.install(sender.app, sender.scheduler)
+
+
+@signals.beat_embedded_init.connect  # type: ignore[untyped-decorator]
+def _beat_beside_a_worker(sender: Any = None, **_: Any) -> None:
+    """A beat that goes on after its worker has died would send everything beside the beat of the next one, for ever."""
+    forked.end_with_worker()
 
 
 def _confirm(app: Any) -> None:

@@ -150,6 +150,23 @@ def test_what_is_refused_writes_nothing(
     assert shop.rows() == []
 
 
+def test_the_same_said_otherwise_is_the_same_job(shop: Shop) -> None:
+    """By position or by name, with a default written out; no other values."""
+    enqueue, credit = shop.harness.enqueue, shop.credit
+    ways = [credit.s(points=4), credit.s(4), credit.s(4, 0.0), credit.s(4, pause=0.0), credit.s(pause=0.0, points=4)]
+    for n, first in enumerate(ways):
+        with shop.begin() as session:
+            assert enqueue(session, first, job_id=f"way {n}").is_new
+            assert [enqueue(session, way, job_id=f"way {n}").state for way in ways] == ["waiting"] * len(ways)
+            for other in (credit.s(5), credit.s(4, 1.0), credit.s(pause=4.0)):
+                with pytest.raises(ConflictingJob):
+                    enqueue(session, other, job_id=f"way {n}")
+    with shop.begin() as session:
+        answers = shop.harness.enqueue_many(session, [way.set(task_id="many") for way in ways])
+        assert [answer.is_new for answer in answers].count(True) == len(ways)  # as for one call that stands there twice
+    assert len(shop.rows()) == len(ways) + 1
+
+
 def test_the_same_id_again(shop: Shop) -> None:
     enqueue, credit = shop.harness.enqueue, shop.credit
     with shop.begin() as session:

@@ -95,6 +95,10 @@ def test_one_job_by_two_ways_has_one_effect(
     with shop.begin() as session:
         shop.harness.enqueue(session, shop.credit.s(points=1), job_id=job)
         sender.send_task("credit", kwargs={"points": 1}, task_id=job)
+    said = ids("said otherwise, and failing once")
+    with shop.begin() as session:
+        shop.harness.enqueue(session, shop.first.s(fail=1), job_id=said, delay=600)
+    sender.send_task("first", args=("", 1), task_id=said)
     at_work = ids("at work")
     with shop.begin() as session:
         shop.harness.enqueue(session, shop.slow.s(pause=4.0), job_id=at_work)
@@ -104,13 +108,13 @@ def test_one_job_by_two_ways_has_one_effect(
     with shop.begin() as session:
         assert shop.harness.enqueue(session, shop.slow.s(pause=4.0), job_id=at_work).state == "waiting"
     assert time.monotonic() - began < 2, "it waited for the handler"
-    until(lambda: state.settled(job) and state.settled(at_work), 30)
+    until(lambda: state.settled(job) and state.settled(at_work) and state.settled(said), 30)
     with shop.begin() as session:
         assert shop.harness.enqueue(session, shop.credit.s(points=1), job_id=job).state == "done"
         with pytest.raises(ConflictingJob, match="other arguments"):
             shop.harness.enqueue(session, shop.credit.s(points=2), job_id=job)
-    assert (state.effects(job), state.effects(at_work)) == (1, 1)
-    assert state.inbox(job) is None
+    assert (state.effects(job), state.effects(at_work), state.effects(said)) == (1, 1, 1)
+    assert (state.inbox(job), state.letters()) == (None, [])
 
 
 def test_other_languages(worker: Worker, shop: Shop, state: State, ids: Callable[[str], str]) -> None:

@@ -111,23 +111,46 @@ def test_an_uncompleted_claim_holds_its_key_until_its_letter_is_there(lane: Lane
 
 
 @pytest.mark.parametrize("spec", [CALLS, CALLS_AND_BLOCKS], ids=["goes on", "blocks"])
-def test_a_replay_goes_before_a_claim_whose_time_is_over(lane: Lane, spec: JobSpec) -> None:
+def test_the_letter_of_a_claim_whose_time_is_over_goes_before_a_replay(lane: Lane, spec: JobSpec) -> None:
     letter = with_a_letter(lane)
     dies_at_its_call(lane, "b")
     lane.replay(letter)
     assert (lane.relay(), lane.mend(), lane.relay()) == ([], 0, [])
     time_is_over(lane, "b")
-    assert lane.relay() == []  # b is looked at, and a is before it
-    assert lane.mend() == 1
-    assert lane.relay() == ["a"]
-    assert isinstance(lane.run("a", spec=spec), Completed)
+    # Only the letter of b is to be written, which needs no turn: it would wait for as long as a does.
     assert lane.relay() == ["b"]
     unknown = dead(lane.run("b", spec=spec))
+    assert lane.relay() == ["a"]
+    assert isinstance(lane.run("a", spec=spec), Completed)
     if spec is CALLS_AND_BLOCKS:
         assert lane.relay() == []
         lane.discard(unknown)
     assert lane.relay() == ["c"]
     assert lane.ran == ["a", "a"]
+
+
+@pytest.mark.parametrize("at_work", [False, True])
+def test_the_letter_of_a_claim_waits_for_nobody(lane: Lane, at_work: bool) -> None:
+    """For no older job that waits for its next try, nor for one that is at work."""
+    letter = with_a_letter(lane)
+    dies_at_its_call(lane, "b")
+    lane.replay(letter)
+    found = lane.row("a")
+    assert found is not None
+    lane.sent["a"] = found
+
+    def file() -> None:
+        time_is_over(lane, "b")
+        assert lane.relay() == ["b"]
+        dead(lane.run("b", spec=CALLS))
+
+    if at_work:
+        time_is_over(lane, "b")
+        assert isinstance(lane.run("a", then=file, spec=CALLS), Completed)
+    else:
+        lane.all("UPDATE core.inbox SET available_at = now() + interval '1 day' WHERE job_id = 'a'")
+        file()
+    assert (lane.row("b"), lane.ran) == (None, ["a", "a"] if at_work else ["a"])
 
 
 def test_a_claimed_job_is_in_flight(lane: Lane) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from harness.core.alike import conflict_id
+from harness.core.alike import Forms, conflict_id
 from harness.core.errors import Permanent
 from harness.core.events import Events
 from harness.core.failure import Failure, Kind
@@ -18,6 +18,7 @@ from harness.core.policy import Policy
 from harness.core.reason import Reason
 from harness.core.signature import Signature
 from harness.process import Copy, JobSpec, Limits, deliver, record
+from harness.process.busy import stand_aside
 from harness.process.count import count
 from harness.process.spec import External
 from harness.replay import discard, replay
@@ -200,6 +201,88 @@ def test_the_same_said_otherwise_is_no_conflict(place: Place) -> None:
     assert isinstance(place.run(other, 1, args=[thing], kwargs={}), Duplicate)
     unknown = replace(copy(1).arrival, digest=None, message=Message(b"?", None, None, {}, {}, "q"))
     assert isinstance(place.run(replace(copy(1), arrival=unknown), 1), Duplicate)
+
+
+# -- the same, said otherwise ----------------------------------------------------------------------------------------
+
+#: What `copy(1)` says by name.
+OTHERWISE: list[tuple[list[Any], dict[str, Any]]] = [([1], {}), ([1, 5], {}), ([], {"a": 1, "b": 5})]
+
+
+def said(args: list[Any], kwargs: dict[str, Any], known: bool = True, **more: Any) -> Copy:
+    """A message as Celery writes it, with these arguments."""
+    one = copy(1, **more)
+    message = replace(one.arrival.message, body=json.dumps([args, kwargs, {}]).encode())
+    content = digest(args, kwargs) if known else None
+    return replace(one, arrival=replace(one.arrival, message=message, digest=content))
+
+
+def knowing(place: Place) -> Place:
+    """With a store that knows the handlers, as that of an app does."""
+
+    def read(message: Message) -> tuple[list[Any], dict[str, Any]]:
+        args, kwargs, _ = json.loads(message.body)
+        return args, kwargs
+
+    place.store = place.store.with_forms(Forms({"t": SPEC.signature.sent}.get, read))
+    return place
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("fails", [ValueError("once more"), Permanent("no")])
+def test_a_row_that_says_the_same_is_in_nobodys_way(place: Place, fails: Exception, known: bool) -> None:
+    """It is the job's own: enqueued by name, and sent by position."""
+    knowing(place).enqueue(copy(1, known=known))
+    outcome = place.run(said([1], {}), 1, fails, kwargs={}, args=[1])
+    assert isinstance(outcome, Deferred if isinstance(fails, ValueError) else Dead)
+    assert [letter.reason for letter in place.letters()] == ([Reason.permanent] if isinstance(fails, Permanent) else [])
+    assert (place.row() is None) == isinstance(fails, Permanent)
+
+
+@pytest.mark.parametrize(("args", "kwargs"), OTHERWISE)
+def test_what_says_the_same_by_every_way(place: Place, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Counted, claimed, waiting for another copy, and when its process has died."""
+    knowing(place).enqueue(copy(1))
+    crashed = Failure(Kind.crashed, "WorkerLost", "died")
+    assert isinstance(stand_aside(place.db, place.store, said(args, kwargs), LIMITS), Deferred)
+    assert isinstance(count(place.db, place.store, said(args, kwargs, redelivered=True), LIMITS), tuple)
+    assert place.run(said(args, kwargs), 1, kwargs=kwargs, args=args) == Stale()
+    assert isinstance(place.run(place.relayed(copy(1)), 1), Completed)
+    again = record(place.db, place.store, said(args, kwargs, known=False), crashed, POLICY, LIMITS)
+    assert isinstance(again, Duplicate)
+    assert (place.ran, place.letters(), place.row()) == ([("j1", 1)], [], None)
+
+
+def test_a_claim_keeps_a_row_that_says_the_same(place: Place) -> None:
+    knowing(place).enqueue(copy(1))
+    external = replace(SPEC, external=External(limit=20.0))
+    outcome = deliver(place.db, place.store, said([1], {}), external, (1,), {}, lambda *_: None, LIMITS)
+    assert (type(outcome), place.letters(), place.row()) == (Completed, [], None)
+
+
+@pytest.mark.parametrize("does", ["replay", "discard"])
+def test_what_says_the_same_is_not_in_the_way_of_a_replay(place: Place, does: str) -> None:
+    dead = knowing(place).run(copy(1), 1, Permanent("no"))
+    assert isinstance(dead, Dead)
+    place.enqueue(said([1], {}))
+    if does == "replay":
+        replay(place.db, place.store, "s", dead.letter_id, "op", Events())
+        assert isinstance(place.run(place.relayed(copy(1)), 1), Completed)
+    else:
+        discard(place.db, place.store, "s", dead.letter_id, "op", Events(), "no need")
+    assert [letter.reason for letter in place.letters()] == [Reason.permanent]
+    assert place.row() is None
+
+
+def test_one_conflict_has_one_letter_however_it_is_said(place: Place) -> None:
+    knowing(place)
+    crashed = Failure(Kind.crashed, "WorkerLost", "died")
+    assert isinstance(place.run(copy(1), 1), Completed)
+    assert isinstance(place.run(said([2], {}), 2, kwargs={}, args=[2]), Dead)
+    assert record(place.db, place.store, said([2, 5], {}), crashed, POLICY, LIMITS) == Stale(conflict=True)
+    assert isinstance(record(place.db, place.store, said([1, 6], {}), crashed, POLICY, LIMITS), Dead)
+    assert isinstance(record(place.db, place.store, said([1, "x", 3], {}), crashed, POLICY, LIMITS), Dead)
+    assert len(place.letters()) == 3
 
 
 def test_a_replay_runs_under_its_own_id(place: Place) -> None:

@@ -107,6 +107,16 @@ def kills_worker(session: Session, job: Job, starts: str = "") -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@harness.job(name="leaves_process", policy=once)
+def leaves_process(session: Session, job: Job, seconds: float) -> None:
+    """Starts a process that goes on after it, as a handler may; the effect names it."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(seconds)
+        os._exit(0)
+    effect(session, job, str(pid))
+
+
 @harness.job(name="sleeps", policy=quick, time_limit=1)
 def sleeps(session: Session, job: Job, where: str) -> None:
     effect(session, job)

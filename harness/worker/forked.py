@@ -1,0 +1,48 @@
+"""A process that is forked late, when its worker is connected, is to have what the first ones had.
+
+With the worker's connection to the broker in its hand, too, the broker would not see that the worker is dead for as
+long as that process, or one that a handler has started in it, lives; and what the worker had is nobody's till then.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+from harness.core.descriptors import connections, let_go
+
+PR_SET_PDEATHSIG = 1
+
+
+class _Worker:
+    """The worker that this process is, or was forked from: `pid`, and what it had open before it forked anything."""
+
+    pid: int | None = None
+    had: frozenset[tuple[int, int]] = frozenset()
+
+
+def begin() -> None:
+    """In the worker, before it forks for the first time and before it consumes."""
+    _Worker.pid = os.getpid()
+    _Worker.had = frozenset(connections().values())
+
+
+def _in_child() -> None:
+    if _Worker.pid is not None and _Worker.pid == os.getppid():
+        let_go(descriptor for descriptor, what in connections().items() if what not in _Worker.had)
+
+
+def end_with_worker(number: signal.Signals = signal.SIGTERM) -> None:
+    """In a child of the worker: have the system send it `number` when the worker is dead, and end if it is already.
+
+    Does nothing in a process whose worker has not begun, nor (but for the second part) where the system is not Linux.
+    """
+    if _Worker.pid is None:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != _Worker.pid:
+        os._exit(0)
+
+
+os.register_at_fork(after_in_child=_in_child)
