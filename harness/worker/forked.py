@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 
 from harness.core.descriptors import connections, let_go
 
@@ -15,16 +16,24 @@ PR_SET_PDEATHSIG = 1
 
 
 class _Worker:
-    """The worker that this process is, or was forked from: `pid`, and what it had open before it forked anything."""
+    """The worker that this process is, or was forked from.
+
+    `had`: what it had open before it forked anything. `by_main`: its main thread has forked this process.
+    """
 
     pid: int | None = None
     had: frozenset[tuple[int, int]] = frozenset()
+    by_main = True
 
 
 def begin() -> None:
     """In the worker, before it forks for the first time and before it consumes."""
     _Worker.pid = os.getpid()
     _Worker.had = frozenset(connections().values())
+
+
+def _before() -> None:
+    _Worker.by_main = threading.current_thread() is threading.main_thread()
 
 
 def _in_child() -> None:
@@ -35,14 +44,15 @@ def _in_child() -> None:
 def end_with_worker(number: signal.Signals = signal.SIGTERM) -> None:
     """In a child of the worker: have the system send it `number` when the worker is dead, and end if it is already.
 
-    Does nothing in a process whose worker has not begun, nor (but for the second part) where the system is not Linux.
+    Does nothing in the worker itself, nor where it has not begun. Only the second part where the system is not Linux,
+    or where another thread than the main one has forked the process: the system takes that thread for its parent.
     """
-    if _Worker.pid is None:
+    if _Worker.pid in (None, os.getpid()):
         return
-    if sys.platform == "linux":
+    if sys.platform == "linux" and _Worker.by_main:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != _Worker.pid:
         os._exit(0)
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before, after_in_child=_in_child)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 from celery import Celery
 
-from tests.worker.running import State, Worker, until
+from tests.worker.running import ROOT, State, Worker, until
 
 Start = Callable[..., Worker]
 
@@ -125,3 +128,34 @@ def test_a_process_that_a_handler_leaves_behind_does_not_keep_a_transaction_open
         sender.send_task("kills_child", (1,), task_id="dies")
         until(lambda: state.settled("dies"), 30)
         assert (state.effects("dies"), state.fence("dies")) == (1, "done")
+
+
+FORKED_BY_A_THREAD = """
+import os, signal, sys, threading, time
+from harness.worker import forked
+
+def fork():
+    if os.fork() == 0:
+        forked.end_with_worker(signal.SIGKILL)
+        time.sleep(1)
+        os._exit(7)
+
+forked.begin()
+forked.end_with_worker()
+if sys.argv[1] == "thread":
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+else:
+    fork()
+_, status = os.wait()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.parametrize("by", ["thread", "main"])
+def test_a_process_does_not_end_with_the_thread_that_has_forked_it(by: str) -> None:
+    """As the supervisor of a pool without an event loop does: to the system, that thread is the parent."""
+    command = [sys.executable, "-c", FORKED_BY_A_THREAD, by]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "7\n", done.stderr
