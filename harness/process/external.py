@@ -214,8 +214,8 @@ class Outside:
         row = have(session, key, self.claim.number)
         if row is None:
             raise NotOurs
-        if self.keep is not None and (kept := self.keep(self._result)) is not None:
-            store.fence.keep_result(session, key, kept)
+        if self.keep is not None:
+            store.fence.keep_result(session, key, self.keep(self._result))
         if row.letter_id is not None:
             store.letters.resolve(session, key)
 

@@ -26,8 +26,8 @@ from harness.store.processed_jobs import FenceState
 from harness.store.store import Store
 
 Handler = Callable[[Session, Job], Any]
-#: Turns a handler's result into bytes, where someone may still ask for it; None for one that can't be kept.
-Keep = Callable[[Any], bytes | None]
+#: Turns a handler's result into bytes, where someone may still ask for it; none at all for one that can't be kept.
+Keep = Callable[[Any], bytes]
 
 
 class LostAtWork(DatabaseAway):
@@ -92,8 +92,8 @@ def _transaction(
 
     result = _call(session, connection, handler, job_of(copy, row))
     try:
-        if keep is not None and (kept := keep(result)) is not None:
-            store.fence.keep_result(session, copy.key, kept)
+        if keep is not None:
+            store.fence.keep_result(session, copy.key, keep(result))
         if row is not None and row.letter_id is not None:
             store.letters.resolve(session, copy.key)
         Session.commit(session)

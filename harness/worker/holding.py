@@ -89,6 +89,10 @@ class CantBeSent(TypeError):
     """A step that the broker has refused again and again, while it took what others sent."""
 
 
+class Incomplete(CantBeSent):
+    """A step of which no message can be made, for something of it is not known."""
+
+
 class Unpublished(BaseException):
     """What comes after a job was not sent: its message must come again.
 

@@ -6,22 +6,31 @@ from kombu.utils import json
 
 
 class NotKept:
-    """In place of a result that nobody knows any more."""
+    """In place of a result that nobody has asked for when the job ran: nothing that needs it can have been sent."""
 
 
-def write(result: Any) -> bytes | None:
-    """The result as JSON, as Celery writes it; None for one that has no such form: that changes no outcome."""
+class HandedOn(NotKept):
+    """In place of one that has no form as JSON: the copy that ran has handed it on, and nobody else can."""
+
+
+def write(result: Any) -> bytes:
+    """The result as JSON, as Celery writes it; no bytes for one that has no such form: that changes no outcome."""
     try:
         return str(json.dumps(result)).encode("utf-8")
     except Exception:
-        return None
+        return b""
+
+
+def is_known(result: Any) -> bool:
+    """Is it one, and not in its place one of these?"""
+    return result is not NotKept and result is not HandedOn
 
 
 def read(kept: object) -> Any:
-    """The result that `write` was given, or NotKept."""
+    """The result that `write` was given, NotKept or HandedOn."""
     if not isinstance(kept, (bytes, bytearray, memoryview)):
         return NotKept
     try:
         return json.loads(bytes(kept))
     except Exception:
-        return NotKept
+        return HandedOn

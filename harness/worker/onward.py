@@ -9,10 +9,20 @@ from celery import states
 from harness.worker import chords, kept
 from harness.worker.behind import Behind
 from harness.worker.failing import fail
-from harness.worker.holding import HOPELESS
+from harness.worker.holding import HOPELESS, Incomplete
 from harness.worker.unsent import Unsent
 
 log = logging.getLogger("harness")
+
+
+class ResultNotKept(Incomplete):
+    """A step that takes the result of a job which ran from a message without any: this copy of the job brings it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its first argument is the job's result, which was not kept: the message that the job ran from had no next "
+            "step, and there is no result backend. Find out the result and send the step yourself; then discard this"
+        )
 
 
 def succeed(job: Behind, result: Any, *, again: bool = False) -> None:
@@ -22,11 +32,13 @@ def succeed(job: Behind, result: Any, *, again: bool = False) -> None:
     Celery the job's stored state is then a failure, and its errbacks are called; its part in a chord counts.
     """
     request = job.request
-    if result is kept.NotKept and (request.callbacks or request.chain or request.chord):
-        log.error("the result of job %s was not kept: only what needs none is sent again", request.id)
+    if result is kept.HandedOn and (request.callbacks or request.chain or request.chord):
+        log.error("the result of job %s has no form as JSON: only what needs none is sent again", request.id)
     errors = [error for error in _send_steps(job, result, again) if error is not None]
     try:
-        if result is not kept.NotKept and not (errors and not request.chord):
+        if result is kept.NotKept and request.chord:
+            raise ResultNotKept
+        if kept.is_known(result) and not (errors and not request.chord):
             store(job, result, again)
             request.chord = None
     except HOPELESS as error:
@@ -62,10 +74,12 @@ def _send_steps(job: Behind, result: Any, again: bool) -> Iterator[Exception | N
 
     def step(signature: Any, place: str, **options: Any) -> Exception | None:
         def do(made: Any) -> None:
-            if made.immutable or result is not kept.NotKept:
+            if made.immutable or kept.is_known(result):
                 made.apply_async((result,), **common, **options)
+            elif result is kept.NotKept:
+                raise ResultNotKept
 
-        return job.send(signature, place, (result,), do, again, **options)
+        return job.send(signature, place, (result,) if kept.is_known(result) else (), do, again, **options)
 
     for position, one in enumerate(request.callbacks or ()):
         yield step(one, f"link {position}")
@@ -76,4 +90,4 @@ def _send_steps(job: Behind, result: Any, again: bool) -> Iterator[Exception | N
 def _bury_body(job: Behind, result: Any, error: Exception) -> None:
     """The chord fails over a part whose job is done: nothing else would tell that its body never ran."""
     unsent = Unsent(job.harness, job.copy, job.seconds, "the body of the chord")
-    unsent.of_signature(dict(job.request.chord), ([result],), error)
+    unsent.of_signature(dict(job.request.chord), ([result],) if kept.is_known(result) else (), error)

@@ -34,4 +34,4 @@ def reply_of(outcome: Outcome, error: BaseException | None, seconds: float) -> R
 def known(stored: object) -> Any:
     """The result that a fence has kept, None where it has none."""
     found = kept.read(stored)
-    return None if found is kept.NotKept else found
+    return found if kept.is_known(found) else None

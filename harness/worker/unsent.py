@@ -21,7 +21,7 @@ from harness.store.outside import consumer_of
 from harness.store.processed_jobs import Key
 from harness.worker import announce
 from harness.worker.decode import arguments_of
-from harness.worker.holding import hold, said, unwrapped
+from harness.worker.holding import Incomplete, hold, said, unwrapped
 from harness.worker.wire import CORRELATION, NO_TASK, ORDERING_KEY, TENANT
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Unsent:
         )
         queue = options.get("queue")
         queue = str(getattr(queue, "name", queue) or self.harness.app.conf.task_default_queue)
-        alone = signature.get("subtask_type") is None  # a group is no message, but several
+        # A group is no message, but several.
+        alone = signature.get("subtask_type") is None and not isinstance(error, Incomplete)
         message = self._message(body if alone else None, options, headers, {}, queue)
         self._bury(message, {"args": body[0], "kwargs": body[1], "step": self.place, "options": options}, error)
 

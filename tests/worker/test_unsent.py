@@ -328,3 +328,27 @@ def test_what_nobody_has_foreseen_leaves_a_letter_too(
     assert (letter.reason, letter.payload["parent"]["job_id"]) == ("undecodable", lead)
     after.After(operator, None, copy, Context(id=lead)).follow(Completed(1))
     assert len(state.letters()) == 1, "nothing came after it"
+
+
+def test_a_step_that_needs_a_result_which_nobody_kept(
+    broker_url: str, redis_url: str, state: State, tmp_path: Path, start_worker: Callable[..., Worker], sender: Celery
+) -> None:
+    """The job ran from a message that nothing came after, and without a result backend; a copy brings the steps."""
+    start_worker()
+    lead, linked, free, rest = (new() for _ in range(4))
+    sender.send_task("credit", task_id=lead)
+    until(lambda: state.settled(lead), 60)
+    link = sender.signature("credit", task_id=linked)
+    unneeding = sender.signature("credit", task_id=free, immutable=True)
+    then = chain(sender.signature("credit", task_id=rest), sender.signature("credit", task_id=new()))
+    for _ in range(3):
+        sender.send_task("credit", task_id=lead, link=[link, unneeding], chain=[*reversed(then.tasks)])
+    until(lambda: state.settled(free), 60, "what needs no result is sent")
+    for step in (linked, rest):
+        until(lambda step=step: state.letter(step), 60, "the letter of the step")
+        letter = state.letter(step)
+        assert (letter.reason, letter.error_type) == ("undecodable", "ResultNotKept")
+        assert "no result backend" in letter.error_message
+        assert state.effects(step) == 0
+    assert (state.effects(lead), state.effects(free)) == (1, 1)
+    assert len(state.letters()) == 2
