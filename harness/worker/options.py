@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from harness.worker.task import JobTask
 
 
-def check(job: "type[JobTask]") -> None:
-    """Raise UsageError or ConfigError for options that can't be meant."""
+def check(job: "type[JobTask]", conf: Any) -> None:
+    """Raise UsageError or ConfigError for options that can't be meant. `conf`: the app's configuration."""
     option_kinds.check(job)
+    _limits(job, conf)
     is_external(job)
     if job.on_dead not in get_args(OnDead):
         raise UsageError(f"{job.name}: on_dead={job.on_dead!r}: it is one of {', '.join(get_args(OnDead))}.")
@@ -48,6 +49,22 @@ def spec_of(task: "JobTask") -> JobSpec:
             external=_external(task),
         )
     return made
+
+
+def _limits(job: "type[JobTask]", conf: Any) -> None:
+    """A soft limit above the hard one: Celery refuses to send such a job, wherever the two come from."""
+    soft, hard = job.soft_time_limit, job.time_limit
+    if not soft or not hard or soft <= hard:
+        return
+    if soft == conf.task_soft_time_limit and hard != conf.task_time_limit:
+        # The configuration's, for jobs that take longer: this one has a hard limit of its own, which comes first.
+        job.soft_time_limit = None
+        return
+    raise ConfigError(
+        f"Job {job.name}: its soft time limit ({soft:g} s: soft_time_limit=, task_soft_time_limit) is above its hard "
+        f"one ({hard:g} s: time_limit=, task_time_limit). The process would be killed before it is told to end, and Celery "
+        "sends no such job. Lower the first, or raise the second."
+    )
 
 
 def is_external(job: "type[JobTask]") -> bool:

@@ -103,7 +103,7 @@ class JobTask(Task):  # type: ignore[misc]
             cls.throws = Task.throws
             return
         option_names.check(cls, JobTask)
-        check_options(cls)
+        check_options(cls, app.conf)
         if cls.effects == "external" and cls.Request == JobTask.Request:
             cls.Request = "harness.worker.request:ExternalRequest"
         # Also where the project narrows it: a retry must not be reported, a dead letter not twice.

@@ -197,3 +197,33 @@ def test_so_it_is_for_a_class_and_for_the_settings(app: Celery) -> None:
         other = Celery("options.other", broker="memory://", set_as_current=False)
         with pytest.raises(ConfigError, match="policies"):
             _ = broken(other, policies=policies).settings
+
+
+def test_the_soft_limit_of_the_configuration_is_for_jobs_that_take_longer(app: Celery, harness: Harness) -> None:
+    """Celery refuses to send a job whose soft limit is above its hard one; for beat, in its log alone."""
+    app.conf.update(task_soft_time_limit=240, task_time_limit=300)
+    short = harness.job(name="short", shared=False, time_limit=30)(credit)
+    both = harness.job(name="both", shared=False, time_limit=30, soft_time_limit=20)(credit)
+    usual = harness.job(name="usual", shared=False)(credit)
+    assert (short.soft_time_limit, short.time_limit) == (None, 30)
+    assert (both.soft_time_limit, both.time_limit) == (20, 30)
+    assert (usual.soft_time_limit, usual.time_limit) == (240, 300)
+    for one in (short, both, usual):
+        one.delay(n=1)
+
+
+@pytest.mark.parametrize(
+    ("conf", "options"),
+    [
+        ({}, {"soft_time_limit": 40, "time_limit": 30}),
+        ({"task_time_limit": 300}, {"soft_time_limit": 301}),
+        ({"task_soft_time_limit": 301, "task_time_limit": 300}, {}),
+    ],
+)
+def test_a_soft_limit_above_the_hard_one(
+    app: Celery, harness: Harness, conf: dict[str, int], options: dict[str, int]
+) -> None:
+    app.conf.update(conf)
+    decorate = harness.job(name="odd", shared=False, **options)
+    with pytest.raises(ConfigError, match=r"Celery sends no such job\. Lower the first"):
+        decorate(credit)

@@ -48,7 +48,8 @@ def time_limit(facts: Facts) -> Iterator[Found]:
 def soft_time_limit(facts: Facts) -> Iterator[Found]:
     for task in facts.jobs():
         soft, hard = facts.soft_limit(task), facts.hard_limit(task)
-        if soft is not None and hard is not None and soft >= hard:
+        short = task.time_limit and not task.soft_time_limit  # on purpose: nobody has asked for a soft one
+        if soft is not None and hard is not None and soft >= hard and not short:
             yield f"Job {task.name} has the soft limit {soft:g} s and the hard one {hard:g} s."
 
 
