@@ -62,8 +62,8 @@ def _limits(job: "type[JobTask]", conf: Any) -> None:
         return
     raise ConfigError(
         f"Job {job.name}: its soft time limit ({soft:g} s: soft_time_limit=, task_soft_time_limit) is above its hard "
-        f"one ({hard:g} s: time_limit=, task_time_limit). The process would be killed before it is told to end, and Celery "
-        "sends no such job. Lower the first, or raise the second."
+        f"one ({hard:g} s: time_limit=, task_time_limit). The process would be killed before it is told to end, and "
+        "Celery sends no such job. Lower the first, or raise the second."
     )
 
 

@@ -19,6 +19,7 @@ from celery.worker.request import Request
 from celery.worker.state import task_ready, task_reserved
 
 from harness.core.failure import Failure, Kind
+from harness.core.text import safe_repr, safe_str
 from harness.process.claim import Claim
 from harness.worker.recorder import AGAIN, Recorder
 from harness.worker.revoked import revoked_how
@@ -162,7 +163,7 @@ class JobRequest(Request):  # type: ignore[misc]
         elif self._shutting_down():
             task_ready(self)
         else:
-            text = f"{error}" or repr(error)
+            text = safe_str(error) or safe_repr(error)
             self._record(Failure(Kind.crashed, type(error).__name__, text, fingerprint=f"{self.type}:crash"))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:

@@ -13,6 +13,7 @@ from harness.core.errors import HarnessError, RetryLater, UsageError
 from harness.core.ids import uuid7
 from harness.core.policy import Policy
 from harness.core.signature import Signature
+from harness.core.text import safe_repr
 from harness.process.copy import Job
 from harness.process.spec import JobSpec, OnDead
 from harness.store.guard import WorkSession
@@ -184,7 +185,7 @@ class JobTask(Task):  # type: ignore[misc]
                 "keeps its id and its message over all tries. How often it is tried is said by its policy."
             )
         when = options.get("countdown", options.get("eta"))
-        raise RetryLater(_seconds(when), f"retry() called: {exc!r}" if exc else "retry() called") from exc
+        raise RetryLater(_seconds(when), f"retry() called: {safe_repr(exc)}" if exc else "retry() called") from exc
 
     def replace(self, sig: Any, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused."""

@@ -167,6 +167,15 @@ def raises(session: Session, job: Job, what: str) -> None:
                 raise TypeError("cannot pickle")
 
         raise Local("x")
+    if what == "speechless":
+
+        class Speechless(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no words")
+
+            __repr__ = __str__
+
+        raise Speechless
 
 
 @harness.job(name="returns_unserialisable", policy=quick)

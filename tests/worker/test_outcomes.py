@@ -25,6 +25,7 @@ DEAD = [
     ("raises", {"what": "generator_exit"}, "exhausted", 1, "GeneratorExit"),
     ("raises", {"what": "recursion"}, "exhausted", 1, "RecursionError"),
     ("raises", {"what": "memory"}, "exhausted", 1, "MemoryError"),
+    ("raises", {"what": "speechless"}, "exhausted", 1, "Speechless"),
     ("raises", {"what": "reject"}, "permanent", 1, "Reject"),
     ("raises", {"what": "ignore"}, "permanent", 1, "Ignore"),
     ("raises", {"what": "group"}, "exhausted", 1, "ExceptionGroup"),
