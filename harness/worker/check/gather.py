@@ -50,7 +50,7 @@ def _ask_broker(facts: Facts, management: str | None) -> None:
             return
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=PATIENCE)
         if kind == "redis":
-            facts.redis = redis.read(connection)
+            facts.redis = redis.read(connection, facts.harness.app)
         elif "rabbit" in str(connection.connection.server_properties.get("product", "")).lower():
             facts.rabbitmq = rabbitmq.read(connection, configured(facts.harness.app), management)
     except Exception as error:  # each transport has its own

@@ -63,19 +63,32 @@ def redis_append_only(facts: Facts) -> Iterator[Found]:
 
 
 @check(
-    "redis-fetch",
-    Verdict.warning,
+    "redis-rights",
+    Verdict.broken,
     Start.no,
     part="redis",
-    about="Redis' rights of the workers' user: `EVAL`, `EVALSHA`, `CLIENT TRACKING`",
-    means="A message that was sent with delay() or comes from a source is lost where its process is killed then.",
-    do="ACL SETUSER <the workers' user> +eval +evalsha. Or send with harness.enqueue: the inbox has the job until its "
-    "outcome is committed.",
+    about="Redis' rights (ACL) of the user in `broker_url`",
+    means="A worker can't consume: it connects, is refused, and connects again, for ever.",
+    do="ACL SETUSER <the workers' user> ~* &* +@all -@admin -@dangerous +info, or what the page Deploy says of keys.",
 )
-def redis_fetch(facts: Facts) -> Iterator[Found]:
+def redis_rights(facts: Facts) -> Iterator[Found]:
     server = facts.redis
     assert server is not None
-    if server.no_scripts:
-        yield f"No scripts are run ({server.no_scripts}): a message is taken in one command and noted in a second one."
-    elif server.no_tracking:
+    if server.no_rights:
+        yield f"{server.no_rights}."
+
+
+@check(
+    "redis-tracking",
+    Verdict.ok,
+    Start.no,
+    part="redis",
+    about="`CLIENT TRACKING`, which Redis has since version 6",
+    means="",
+    do="",
+)
+def redis_tracking(facts: Facts) -> Iterator[Found]:
+    server = facts.redis
+    assert server is not None
+    if server.no_tracking:
         yield Note(f"The server does not tell of new messages ({server.no_tracking}): it is asked ten times a second.")

@@ -4,14 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from celery import Celery
 from kombu import Connection
+
+from harness.worker.check.redis_rights import missing
 
 
 @dataclass(frozen=True, slots=True)
 class Redis:
     """None: the server does not say. `maxmemory` in bytes, 0 for no limit; `saves`: are snapshots taken?
 
-    `no_scripts`, `no_tracking`: why it runs no scripts, or does not tell of changes; empty where it does.
+    `no_rights`: what the workers' user may not do, of all that a worker needs; `no_tracking`: why the server does not
+    tell of changes. Both are empty where all is well.
     """
 
     policy: str | None = None
@@ -20,11 +24,11 @@ class Redis:
     append_fsync: str | None = None
     saves: bool | None = None
     problem: str = ""
-    no_scripts: str = ""
+    no_rights: str = ""
     no_tracking: str = ""
 
 
-def read(connection: Connection) -> Redis:
+def read(connection: Connection, app: Celery) -> Redis:
     """Look at the server behind a connected `connection`: by INFO, and by CONFIG where it is allowed."""
     client = connection.default_channel.client
     info, problem = _ask(client, "INFO")
@@ -43,7 +47,7 @@ def read(connection: Connection) -> Redis:
         append_fsync=config.get("appendfsync"),
         saves=bool(config["save"]) if "save" in config else None,
         problem=problem,
-        no_scripts=_refusal(client, "EVAL", "return 1", 0),
+        no_rights=missing(connection, app),
         no_tracking=_refusal(client, "CLIENT", "TRACKING", "OFF"),
     )
 
