@@ -27,6 +27,11 @@ def begin() -> None:
     _Worker.had = frozenset(connections().values())
 
 
+def end() -> None:
+    """In the worker, when it has ended: its process may go on, and is free to fork what it wants."""
+    _Worker.pid = None
+
+
 def _in_child() -> None:
     if _Worker.pid is not None and _Worker.pid == os.getppid():
         let_go(descriptor for descriptor, what in connections().items() if what not in _Worker.had)
@@ -35,9 +40,9 @@ def _in_child() -> None:
 def end_with_worker(number: signal.Signals = signal.SIGTERM) -> None:
     """In a child of the worker: have the system send it `number` when the worker is dead, and end if it is already.
 
-    Does nothing in a process whose worker has not begun, nor (but for the second part) where the system is not Linux.
+    Does nothing in the worker itself, for which Celery's pool `solo` calls it, too. The first part is Linux' alone.
     """
-    if _Worker.pid is None:
+    if _Worker.pid in (None, os.getpid()):
         return
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
