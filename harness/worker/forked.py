@@ -32,6 +32,11 @@ def begin() -> None:
     _Worker.had = frozenset(connections().values())
 
 
+def end() -> None:
+    """In the worker, when it has ended: its process may go on, and is free to fork what it wants."""
+    _Worker.pid = None
+
+
 def _before() -> None:
     _Worker.by_main = threading.current_thread() is threading.main_thread()
 
@@ -44,8 +49,8 @@ def _in_child() -> None:
 def end_with_worker(number: signal.Signals = signal.SIGTERM) -> None:
     """In a child of the worker: have the system send it `number` when the worker is dead, and end if it is already.
 
-    Does nothing in the worker itself, nor where it has not begun. Only the second part where the system is not Linux,
-    or where another thread than the main one has forked the process: the system takes that thread for its parent.
+    Does nothing in the worker itself, for which Celery's pool `solo` calls it, too. Only the second part where the system
+    is not Linux, or where another thread than the main one has forked the process: to the system that is the parent.
     """
     if _Worker.pid in (None, os.getpid()):
         return

@@ -107,6 +107,7 @@ class RelayStep(bootsteps.StartStopStep):  # type: ignore[misc]
         pids, self.pids = self.pids, {}
         for pid in pids.values():
             relaying.end(pid)
+        forked.end()
 
     terminate = stop
 

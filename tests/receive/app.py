@@ -67,3 +67,8 @@ if os.environ.get("TEST_ODD_QUEUES"):
     harness.source("quorum", job=order, queue="quorum", queue_arguments={"x-queue-type": "quorum"})
     harness.source("stream", job=order, queue="stream")
     harness.source("given_stream", job=order, queue="given_stream", declare=False)
+
+if os.environ.get("TEST_SMALL_LIMITS"):  # a message of some hundred megabytes takes its time
+    from harness.worker import burial, taken
+
+    vars(taken)["LARGEST"], vars(burial)["WHOLE"] = 1_500_000, 2_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +69,30 @@ def test_large_ones(generous: RabbitMQ, database: str, tmp_path: Path) -> None:
         )
         assert (letter.reason, letter.size, letter.same) == ("undecodable", len(too_large), True)
         assert "up to 134,217,728 are read" in letter.error_message
+        wires.empty(60)
+        assert receiver.alive
+    finally:
+        receiver.kill()
+        wires.close()
+        state.close()
+
+
+def test_one_that_is_too_large_to_be_kept(broker_url: str, database: str, tmp_path: Path) -> None:
+    """Its beginning is kept, with the length and the digest of the whole. Measured once with 300 MiB, see the docs."""
+    state, wires = State(database), Wires(broker_url, "orders")
+    receiver = Receiver(broker_url, database, tmp_path / "log", "orders")
+    receiver.environment["TEST_SMALL_LIMITS"] = "1"
+    receiver.start()
+    try:
+        kept, cut = body(1_900_000), body(2_100_000)
+        send(broker_url, kept=kept, cut=cut, small=body(20))
+        until(lambda: len(state.letters()) == 2, 60, "both are letters")
+        until(lambda: state.inbox("small"), 60, "and the receiver goes on")
+        whole, beginning = state.letter("kept"), state.letter("cut")
+        assert bytes(whole.body) == kept
+        assert (bytes(beginning.body), beginning.reason) == (cut[:1_000_000], "undecodable")
+        told = json.loads(bytes(beginning.headers))["harness_cut"]
+        assert told == {"bytes": len(cut), "sha256": hashlib.sha256(cut).hexdigest()}
         wires.empty(60)
         assert receiver.alive
     finally:

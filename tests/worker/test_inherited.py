@@ -15,6 +15,7 @@ import psutil
 import pytest
 from celery import Celery
 
+from harness.worker import forked
 from tests.worker.running import ROOT, State, Worker, until
 
 Start = Callable[..., Worker]
@@ -95,6 +96,16 @@ def test_a_process_that_a_handler_leaves_behind_does_not_keep_the_jobs_of_a_dead
         second = start_worker()
         until(lambda: state.sql("SELECT 1 FROM core.inbox WHERE job_id = 'at work'"), 20, "it is delivered again")
         second.kill()
+
+
+def test_a_worker_without_processes_does_not_end_with_its_parent() -> None:
+    """Celery's pool `solo` calls the worker itself a process of the pool."""
+    pid = os.fork()
+    if not pid:
+        forked.begin()
+        forked.end_with_worker()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
 def test_nothing_outlives_a_worker_that_is_killed(
