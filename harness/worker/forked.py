@@ -49,8 +49,8 @@ def _in_child() -> None:
 def end_with_worker(number: signal.Signals = signal.SIGTERM) -> None:
     """In a child of the worker: have the system send it `number` when the worker is dead, and end if it is already.
 
-    Does nothing in the worker itself, for which Celery's pool `solo` calls it, too. Only the second part where the system
-    is not Linux, or where another thread than the main one has forked the process: to the system that is the parent.
+    Does nothing in the worker itself, for which Celery's pool `solo` calls it, too. Only the second part where the
+    system is not Linux, or another thread than the main one has forked the process: to the system that is the parent.
     """
     if _Worker.pid in (None, os.getpid()):
         return
