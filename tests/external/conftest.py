@@ -44,6 +44,4 @@ def start(broker_url: str, database: str, state: Any, tmp_path: Any) -> Iterator
 
     yield make
     for worker in started:
-        worker.terminate()
-    for worker in started:
-        worker.stop()
+        worker.end()

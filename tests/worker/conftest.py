@@ -29,9 +29,7 @@ def start_worker(broker_url: str, database: str, state: State, tmp_path: Path) -
 
     yield start
     for worker in started:
-        worker.terminate()  # all at once, then wait for each
-    for worker in started:
-        worker.stop()
+        worker.end()
 
 
 @pytest.fixture

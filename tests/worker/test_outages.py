@@ -29,7 +29,7 @@ def start_on(tmp_path: Path) -> Iterator[Start]:
 
     yield start
     for worker in started:
-        worker.stop()
+        worker.end()
 
 
 @pytest.fixture
