@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,8 @@ import psutil
 from celery import Celery
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Engine, make_url
+
+from tests.worker.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +88,7 @@ class Worker:
             **extra,
         }
         self.concurrency, self.log = concurrency, log
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
     def start(self, seconds: float = 0.0) -> "Worker":
         """Start it and wait until it consumes."""
@@ -102,26 +103,13 @@ class Worker:
         assert process.poll() is None, self.text()[-3000:]
         return self
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> Forked:
         """Start it; it may die at once."""
-        command = [
-            sys.executable,
-            "-m",
-            "tests.worker.launch",
-            "-A",
-            self.app,
-            "worker",
-            "-l",
-            "INFO",
-            "-n",
-            f"{self.service}{id(self)}@test",
-        ]
+        command = ["-A", self.app, "worker", "-l", "INFO", "-n", f"{self.service}{id(self)}@test"]
         command += ["-c", str(self.concurrency), "--without-gossip", "--without-mingle", *self.options]
         with self.log.open("ab") as out:
             self.offset = out.tell()
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env=self.environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-            )
+        self.process = Forked(command, ROOT, self.environment, self.log)
         return self.process
 
     def text(self) -> str:
