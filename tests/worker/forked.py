@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Mapping
@@ -23,12 +24,17 @@ _fork_server.set_forkserver_preload(["celery.bin.celery"])
 
 
 class Forked:
-    """A started process, with what of `subprocess.Popen` the tests use."""
+    """A started process, with what of `subprocess.Popen` the tests use. `errors`: another file for its stderr."""
 
-    def __init__(self, arguments: list[str], folder: Path, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, arguments: list[str], folder: Path, environment: Mapping[str, str], log: Path, errors: Path | None = None
+    ) -> None:
         # A daemon, so that it does not outlive the tests' process, nor keep that from its end.
         self._process = _fork_server.Process(
-            target=_run, args=(arguments, folder, dict(environment), log), name="MainProcess", daemon=True
+            target=_run,
+            args=(arguments, folder, dict(environment), log, errors or log),
+            name="MainProcess",
+            daemon=True,
         )
         self._process.start()
         assert self._process.pid is not None
@@ -62,6 +68,20 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+def celery(
+    arguments: list[str], environment: Mapping[str, str], folder: Path, timeout: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """`celery …` until it has ended: exit code and output. TimeoutExpired when it takes longer."""
+    with tempfile.TemporaryDirectory() as name:
+        output, errors = Path(name, "output"), Path(name, "errors")
+        process = Forked(arguments, folder, environment, output, errors)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(arguments, code, output.read_text(), errors.read_text())
+
+
 def _leads_its_session(pid: int) -> bool:
     try:
         return os.getsid(pid) == pid
@@ -69,11 +89,11 @@ def _leads_its_session(pid: int) -> bool:
         return False
 
 
-def _run(arguments: list[str], folder: Path, environment: dict[str, str], log: Path) -> None:
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+def _run(arguments: list[str], folder: Path, environment: dict[str, str], log: Path, errors: Path) -> None:
+    for number, file in ((1, log), (2, errors)):
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
