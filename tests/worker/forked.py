@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _fork_server = multiprocessing.get_context("forkserver")
-_fork_server.set_forkserver_preload(["celery.bin.celery"])
+_fork_server.set_forkserver_preload(["celery.bin.celery", __name__])
 
 
 class Forked:
@@ -98,8 +98,8 @@ def _run(arguments: list[str], folder: Path, environment: dict[str, str], log: P
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    if environment.get("PYTHONWARNINGS") == "default":
-        warnings.simplefilter("default")
+    if action := environment.get("PYTHONWARNINGS"):
+        warnings.simplefilter(action)  # which Python has read at its start
     sys.argv = ["celery", *arguments]
     from celery.__main__ import main
 
