@@ -1,8 +1,8 @@
 """`celery …` in a process that is forked off one which has imported Celery's command, and with it the harness.
 
 Hundreds of workers are started; each would import all that for a second of a processor. What is forked runs the
-command's own entry with its own environment, in a session of its own, as after exec. Whole starts are tested where a
-start is the subject: tests/deploy, tests/dev, tests/examples, tests/check, tests/migration, tests/testing.
+command's own entry with its own environment, in a session of its own, as after exec. Where a start is the subject, and
+in the soak, it is a whole one.
 """
 
 from __future__ import annotations

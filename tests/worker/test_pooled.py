@@ -10,13 +10,13 @@ from sqlalchemy.pool import NullPool
 from harness.store.database import with_driver
 from tests.worker.canvas import new, replay
 from tests.worker.pooler import pooled
-from tests.worker.running import State, Worker, until
+from tests.worker.running import ForkedWorker, State, until
 
 
 @pytest.mark.parametrize("broker_url", [pytest.param("redis", marks=pytest.mark.redis)], indirect=True)
 def test_a_worker_behind_a_pooler(broker_url: str, database: str, state: State, sender: Celery, tmp_path: Path) -> None:
     with pooled(database) as pooler:
-        worker = Worker(broker_url, pooler.url, tmp_path / "worker.log", concurrency=3)
+        worker = ForkedWorker(broker_url, pooler.url, tmp_path / "worker.log", concurrency=3)
         worker.start()
         try:
             ids = {name: new() for name in ("good", "twice", "until", "dead", "killed", "due", "replayed")}
