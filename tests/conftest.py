@@ -62,6 +62,11 @@ LONG = (
     "tests/external",
     "tests/order",
     "tests/receive",
+    "tests/worker/test_observers.py",
+    "tests/worker/test_malformed.py",
+    "tests/worker/test_fetch.py",
+    "tests/worker/test_popped.py",
+    "tests/check",
 )
 #: Marker: the fixtures that need it, what it is called, why it can't be had.
 NEEDED: dict[str, tuple[set[str], str, Callable[[], str | None]]] = {

@@ -5,10 +5,9 @@ import pwd
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from rich.console import Console
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -19,6 +18,9 @@ from harness.store.database import Database, DatabaseAway, means_away, sqlstate
 from harness.store.explain import explain, first_line
 from harness.store.store import Store
 from harness.worker.harness import Harness
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: The exit codes, as every --help says them.
 OK, REFUSED, USAGE, NOTHING, PARTLY = 0, 1, 2, 3, 4
@@ -35,7 +37,7 @@ class Door:
     """What a command works with. `out` is for people; JSON is echoed as it is."""
 
     harness: Harness
-    out: Console
+    out: "Console"
 
     @property
     def database(self) -> Database:
@@ -55,6 +57,8 @@ def entrance(width: int = _WIDTH) -> Door:
 
     Raises UsageError without an app.
     """
+    from rich.console import Console  # for a command that runs: the module itself is imported by each worker
+
     context = click.get_current_context()
     root = context.find_root()
     if "app" in root.params and root.params["app"] is None:

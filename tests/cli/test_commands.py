@@ -18,6 +18,7 @@ from harness.store.migrate import current
 from harness.store.revisions import newest
 from tests.cli.conftest import Shell
 from tests.letters import Place
+from tests.worker.running import ROOT
 
 
 def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -46,6 +47,16 @@ def test_help_is_complete(path: str) -> None:
     for parameter in command.params:
         if isinstance(parameter, click.Option) and parameter.name not in ("help", "loglevel"):
             assert parameter.help, parameter.name
+
+
+def test_a_worker_does_not_import_what_commands_need() -> None:
+    """Celery loads the group in each of its processes."""
+    code = (
+        "import sys, harness.cli as cli; before = {'alembic', 'rich'} & {*sys.modules};"
+        "print(len(before), cli.harness.commands['migrate'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["0", "<Command", "migrate>"], ended.stderr
 
 
 def test_migrate_says_from_and_to(empty_database: str) -> None:

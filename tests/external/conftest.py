@@ -8,12 +8,12 @@ import pytest
 from harness.core.ids import idempotency_key
 from tests.external.service import Service
 from tests.worker.conftest import sender, start_worker, state
-from tests.worker.running import Worker
+from tests.worker.running import ForkedWorker, Worker
 
 __all__ = ["sender", "start_worker", "state"]
 
 
-class ExternalWorker(Worker):
+class ExternalWorker(ForkedWorker):
     app = "tests.external.jobs"
 
 
@@ -44,6 +44,4 @@ def start(broker_url: str, database: str, state: Any, tmp_path: Any) -> Iterator
 
     yield make
     for worker in started:
-        worker.terminate()
-    for worker in started:
-        worker.stop()
+        worker.end()

@@ -24,6 +24,7 @@ from tests.browser import Browser
 from tests.conftest import BROKERS
 from tests.dev.test_dev_command import Dev
 from tests.services import Servers
+from tests.worker.forked import celery
 from tests.worker.running import ROOT, State, until
 
 APP = "tests.flower.app"
@@ -77,8 +78,7 @@ class Site:
 
     def harness(self, *words: str) -> Any:
         """`celery -A app harness …`, and the JSON that it prints."""
-        command = [sys.executable, "-m", "celery", "-A", APP, "harness", *words, "--json"]
-        done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True)
+        done = celery(["-A", APP, "harness", *words, "--json"], self.env, ROOT)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -20,7 +20,7 @@ from tests.fuzz import account
 from tests.fuzz.account import Books, Looked
 from tests.fuzz.mutate import Item, item
 from tests.fuzz.sending import Sender
-from tests.worker.running import State, Worker, client
+from tests.worker.running import ForkedWorker, State, client
 from tests.worker.wires import Wires
 
 BATCH = 250
@@ -46,7 +46,7 @@ class Run:
     def __init__(self, broker: str, database: str, results: str, folder: Path, say: Callable[[str], None]) -> None:
         self.state, self.wires, self.sender = State(database), Wires(broker), Sender(broker)
         self.client, self.say = client(broker), say
-        self.worker = Worker(
+        self.worker = ForkedWorker(
             broker,
             database,
             folder / "worker.log",

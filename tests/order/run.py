@@ -16,7 +16,7 @@ import psutil
 
 from tests.order import load
 from tests.services import Servers
-from tests.worker.running import State, Worker
+from tests.worker.running import ForkedWorker, State, Worker
 
 TABLES = """
 CREATE TABLE order_runs (id bigserial PRIMARY KEY, key text NOT NULL, number int NOT NULL, seen int NOT NULL,
@@ -77,7 +77,7 @@ class Place:
         self.state = State(database)
         self.state.sql(TABLES)
         self.workers = [
-            Worker(
+            ForkedWorker(
                 broker,
                 database,
                 folder / f"worker{number}.log",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 from harness.core.outcome import Dead
 from harness.store import server
 from tests.order.lane import BLOCKS, SERVICE, Lane
+from tests.worker.forked import celery
 from tests.worker.running import ROOT
 
 
@@ -16,8 +15,7 @@ def command(lane: Lane, *arguments: str) -> tuple[int, str]:
     """`celery -A tests.worker.app harness …` for the lane's service: exit code and output."""
     url = lane.database.url.render_as_string(hide_password=False)
     settings = {"BROKER_URL": "memory://", "HARNESS_DATABASE_URL": url, "TEST_SERVICE": SERVICE, "COLUMNS": "160"}
-    full = [sys.executable, "-m", "celery", "-A", "tests.worker.app", "harness", *arguments]
-    done = subprocess.run(full, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=120)
+    done = celery(["-A", "tests.worker.app", "harness", *arguments], os.environ | settings, ROOT)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from tests.order.load import Producer
 from tests.order.run import TABLES, check, order
 from tests.services import Servers
 from tests.worker.conftest import start_worker, state
+from tests.worker.forked import celery
 from tests.worker.running import ROOT, State, Worker, until
 
 __all__ = ["start_worker", "state"]
@@ -61,9 +60,8 @@ def producer(database: str) -> Iterator[Producer]:
 
 def harness_command(database: str, broker: str, *arguments: str) -> Any:
     """`celery -A tests.worker.app harness …`; its output as JSON."""
-    command = [sys.executable, "-m", "celery", "-A", "tests.worker.app", "harness", *arguments, "--json"]
     settings = {"BROKER_URL": broker, "HARNESS_DATABASE_URL": database}
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=120)
+    done = celery(["-A", "tests.worker.app", "harness", *arguments, "--json"], os.environ | settings, ROOT)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     return json.loads(done.stdout)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from tests.worker.forked import Forked
 from tests.worker.running import ROOT, until
 from tests.worker.wires import Raw
 
@@ -28,18 +28,16 @@ class Receiver:
     def __init__(self, broker: str, database: str, log: Path, *sources: str, **settings: Any) -> None:
         self.environment = environment(broker, database, **settings)
         self.log = log
-        self.command = [sys.executable, "-m", "celery", "-A", "tests.receive.app", "harness", "receive"]
+        self.command = ["-A", "tests.receive.app", "harness", "receive"]
         for source in sources:
             self.command += ["--source", source]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> Forked:
         """Start it; it may die at once."""
         with self.log.open("ab") as out:
             self.offset = out.tell()
-            self.process = subprocess.Popen(
-                self.command, cwd=ROOT, env=self.environment, stdout=out, stderr=subprocess.STDOUT
-            )
+        self.process = Forked(self.command, ROOT, self.environment, self.log)
         return self.process
 
     def start(self) -> Receiver:

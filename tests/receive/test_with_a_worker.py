@@ -14,11 +14,11 @@ from harness.replay import replay_many
 from harness.store.store import Store
 from tests.receive.conftest import Place
 from tests.receive.running import message
-from tests.worker.running import Worker, until
+from tests.worker.running import ForkedWorker, Worker, until
 from tests.worker.wires import Raw
 
 
-class WorkerWithSources(Worker):
+class WorkerWithSources(ForkedWorker):
     app = "tests.receive.app"
 
 

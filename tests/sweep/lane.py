@@ -16,7 +16,7 @@ from harness.testing import failpoints
 from tests.soak.foreign import QUEUE, publish
 from tests.sweep.left import Broker
 from tests.sweep.order import Keyed
-from tests.worker.running import State, Worker, client
+from tests.worker.running import ForkedWorker, State, client
 
 DONE, DEAD, DISCARDED, PRUNED = "done", "dead", "discarded", "pruned"
 #: Of a job `<id>-next`: done, after `<id>`.
@@ -44,7 +44,7 @@ class Lane:
         self.state = State(database)
         self.sender = client(broker.url)
         self.sender.conf.task_default_queue = name
-        self.worker = Worker(
+        self.worker = ForkedWorker(
             broker.url,
             database,
             self.log,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from tests.worker.running import State, Worker, client
+from tests.worker.running import ForkedWorker, State, Worker, client
 
 
 @pytest.fixture
@@ -23,15 +23,13 @@ def start_worker(broker_url: str, database: str, state: State, tmp_path: Path) -
     started: list[Worker] = []
 
     def start(**options: Any) -> Worker:
-        worker = Worker(broker_url, database, tmp_path / f"worker{len(started)}.log", **options)
+        worker = ForkedWorker(broker_url, database, tmp_path / f"worker{len(started)}.log", **options)
         started.append(worker)
         return worker.start()
 
     yield start
     for worker in started:
-        worker.terminate()  # all at once, then wait for each
-    for worker in started:
-        worker.stop()
+        worker.end()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tests.services import Servers
 from tests.worker.queues import messages
-from tests.worker.running import State, Worker, client, until
+from tests.worker.running import ForkedWorker, State, client, until
 
 
 @pytest.mark.rabbitmq
@@ -16,7 +16,7 @@ def test_a_job_that_takes_longer_than_the_consumer_timeout(
 ) -> None:
     # Looked at every second instead of every minute.
     server = servers.own_rabbitmq("{consumer_timeout, 2000}, {channel_tick_interval, 1000}")
-    worker = Worker(server.url, database, tmp_path / "worker.log", broker_connection_max_retries=None).start()
+    worker = ForkedWorker(server.url, database, tmp_path / "worker.log", broker_connection_max_retries=None).start()
     sender = client(server.url)
     long, after = uuid4().hex, uuid4().hex
     try:

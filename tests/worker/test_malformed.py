@@ -21,7 +21,7 @@ from harness.store import codec
 from harness.store.store import Store
 from tests.conftest import BROKERS
 from tests.services import Servers
-from tests.worker.running import State, Worker, client, until
+from tests.worker.running import ForkedWorker, State, Worker, client, until
 from tests.worker.wires import JSON, Raw, Wires, body
 
 UNDECODABLE, INVALID = "undecodable", "invalid_payload"
@@ -127,7 +127,7 @@ def place(
     database = servers.databases().make()
     state, wires, sender = State(database), Wires(broker), client(broker)
     harness = Harness(Celery("here", broker=broker, set_as_current=False), service="tests", database_url=database)
-    worker = Worker(broker, database, tmp_path_factory.mktemp("malformed") / "worker.log").start()
+    worker = ForkedWorker(broker, database, tmp_path_factory.mktemp("malformed") / "worker.log").start()
     try:
         yield Place(worker, wires, sender, state, harness)
         assert worker.alive

@@ -12,7 +12,7 @@ from celery import Celery
 from tests.services import Postgres, Service
 from tests.worker.proxy import Proxy
 from tests.worker.queues import messages
-from tests.worker.running import State, Worker, client, until
+from tests.worker.running import ForkedWorker, State, Worker, client, until
 
 AWAY = 20.0
 Start = Callable[[str, str], Worker]
@@ -24,12 +24,12 @@ def start_on(tmp_path: Path) -> Iterator[Start]:
     started: list[Worker] = []
 
     def start(broker: str, database: str) -> Worker:
-        started.append(Worker(broker, database, tmp_path / f"worker{len(started)}.log"))
+        started.append(ForkedWorker(broker, database, tmp_path / f"worker{len(started)}.log"))
         return started[-1].start()
 
     yield start
     for worker in started:
-        worker.stop()
+        worker.end()
 
 
 @pytest.fixture

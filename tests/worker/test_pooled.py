@@ -12,7 +12,7 @@ from harness.store.database import with_driver
 from tests.pgbouncer import PgBouncer
 from tests.worker.canvas import new, replay
 from tests.worker.pooler import pooled
-from tests.worker.running import State, Worker, until
+from tests.worker.running import ForkedWorker, State, until
 
 REDIS = pytest.mark.parametrize("broker_url", [pytest.param("redis", marks=pytest.mark.redis)], indirect=True)
 
@@ -20,7 +20,7 @@ REDIS = pytest.mark.parametrize("broker_url", [pytest.param("redis", marks=pytes
 @REDIS
 def test_a_worker_behind_a_pooler(broker_url: str, database: str, state: State, sender: Celery, tmp_path: Path) -> None:
     with pooled(database) as pooler:
-        worker = Worker(broker_url, pooler.url, tmp_path / "worker.log", concurrency=3)
+        worker = ForkedWorker(broker_url, pooler.url, tmp_path / "worker.log", concurrency=3)
         worker.start()
         try:
             jobs_of_every_kind(pooler.url, state, sender, tmp_path)
