@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +23,16 @@ from harness.worker.wire import Wire, wire_of
 
 log = logging.getLogger("harness")
 
+#: Seconds: how soon behind another refusal one is the next of the same kind, and how long is waited at most.
+PATIENCE, LONGEST = 10.0, 5.0
+
 
 class Consumer(CeleryConsumer):  # type: ignore[misc]
     """Celery's consumer; installed through `worker_consumer`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._refusals, self._refused_at = 0, 0.0
         loop: Callable[..., Any] = vars(self)["loop"]
         self.loop = self._going_on(loop)
 
@@ -43,9 +48,23 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             except self.connection_errors:
                 raise
             except self.channel_errors as error:
+                self._wait(error)
                 raise ConnectionResetError(f"the broker closed the channel or refused a command: {error}") from error
 
         return going_on
+
+    def _wait(self, error: BaseException) -> None:
+        """Connecting helps nothing where a right is missing, and Celery would do so twenty times in a second."""
+        now = time.monotonic()
+        self._refusals = self._refusals + 1 if now - self._refused_at < PATIENCE else 0
+        if self._refusals > 1:
+            log.error(
+                "the broker goes on to refuse what a worker needs (%s): `celery -A yourapp harness check` names a "
+                "right that is missing; the worker goes on trying",
+                error,
+            )
+        time.sleep(min(0.1 * 2**self._refusals, LONGEST))
+        self._refused_at = time.monotonic()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         lose_nothing(self.task_consumer.channel)
