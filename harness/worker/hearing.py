@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 log = logging.getLogger("harness")
 
-#: Seconds: until a fetch is sent again unasked, and how late the server answers where it can't tell.
+#: Seconds: until all lists are looked at again unasked, and how late the server answers where it can't tell.
 LOOK, NAP = 1.0, 0.1
 
 
@@ -23,25 +23,40 @@ class Hearing:
         self.nothing = nothing
         self._socket: Any = None
         self._tells, self._naps, self._empty, self._look_at = False, True, False, 0.0
+        #: The keys of which it has told since they were found empty; None while not all were found empty once.
+        self._changed: set[str] | None = None
+        self._looking: tuple[set[str], bool] = set(), True
 
     def begin(self, connection: Any) -> None:
         """Before the first fetch on it."""
         if self._socket is connection._sock:
             return
-        self._socket, self._empty, self._tells = connection._sock, False, False
-        if str(getattr(connection, "protocol", 2)) != "3":
-            return
-        connection._parser.set_invalidation_push_handler(self._told)
-        try:
-            connection.send_command("CLIENT", "TRACKING", "ON", "NOLOOP")
-            connection.read_response()
-            self._tells = True
-        except ResponseError as error:
-            log.info("the broker does not tell of new messages (%s): it is asked every %g s", error, NAP)
+        self._empty, self._tells, self._changed = False, False, None
+        if str(getattr(connection, "protocol", 2)) == "3":
+            connection._parser.set_invalidation_push_handler(self._told)
+            try:
+                connection.send_command("CLIENT", "TRACKING", "ON", "NOLOOP", check_health=False)
+                connection.read_response()
+                self._tells = True
+            except ResponseError as error:
+                log.info("the broker does not tell of new messages (%s): it is asked every %g s", error, NAP)
+        self._socket = connection._sock
 
     def may_be_something(self) -> bool:
         """Is it time for a fetch?"""
-        return not self._empty or monotonic() >= self._look_at or (self._naps and not self._tells)
+        if monotonic() >= self._look_at:
+            return True
+        return self._changed != set() if self._tells else self._naps or not self._empty
+
+    def worth_a_look(self, lists: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those of `lists` (their keys first) that the fetch which is sent now looks at: not what is known as empty."""
+        changed = self._changed
+        if changed is None or monotonic() >= self._look_at:
+            self._looking = {key for key, _ in lists}, True
+            return lists
+        self._looking = {key for key, _ in lists if key in changed}, False
+        changed &= self._looking[0]
+        return [one for one in lists if one[0] in changed]
 
     def first(self) -> tuple[Any, ...]:
         """The command to send before a fetch so that its answer comes later; empty for none."""
@@ -55,11 +70,19 @@ class Hearing:
             self._naps = False
             log.warning("the broker can't be made to wait (%s): it is asked every %g s", error, LOOK)
 
-    def answered(self, connection: Any, empty: bool) -> None:
-        """What a fetch has found; what the server has said until then is old."""
-        self._empty, self._look_at = empty, monotonic() + LOOK
-        if empty and self._tells and connection.can_read(timeout=0):
-            self.hear(connection)
+    def answered(self, connection: Any, found: str | None) -> None:
+        """A fetch has taken something from list `found`, or nothing: what was said until then is old."""
+        keys, are_all = self._looking
+        self._empty = found is None
+        if are_all:
+            self._look_at = monotonic() + LOOK
+        if found is not None:
+            if self._changed is not None:
+                self._changed.add(found)  # there may be more
+        elif self._tells:
+            self._changed = set() if are_all else (self._changed or set()) - keys
+            if connection.can_read(timeout=0):
+                self.hear(connection)
 
     def hear(self, connection: Any) -> None:
         """Read what it says unasked: all of it, for what is left in a buffer wakes nobody."""
@@ -68,5 +91,9 @@ class Hearing:
             if not connection.can_read(timeout=0):
                 return
 
-    def _told(self, *_: Any) -> None:
-        self._empty = False
+    def _told(self, said: Any) -> None:
+        keys = said[1]
+        if keys is None:  # of all, as after FLUSHALL
+            self._changed = None
+        elif self._changed is not None:
+            self._changed.update(key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys)
