@@ -7,6 +7,7 @@ kombu's would be, under a tag of this fetch's own, so that any worker of the que
 
 import logging
 import os
+import re
 from queue import Empty
 from time import monotonic, time
 from typing import Any
@@ -24,6 +25,9 @@ from harness.worker.returned import end_of_note, note
 from harness.worker.unanswered import Unanswered
 
 log = logging.getLogger("harness")
+
+#: What a server says that knows no scripts, or lets its user run none of them or not what this one does.
+_REFUSED = re.compile(r"unknown command|ACL failure|can't run this command|no permissions")
 
 
 def keep_fetched(channel: Any) -> None:
@@ -76,7 +80,7 @@ class Fetch:
         """What kombu calls, again and again, while nothing is under way: send a fetch, if it is time for one."""
         channel, connection = self.channel, self.channel.client.connection
         self.unanswered.ask_again()
-        self.hearing.begin(connection)
+        self.hearing.begin(connection, channel.active_queues)
         if not self.hearing.may_be_something():
             return
         queues = channel._queue_cycle.consume(len(channel.active_queues))
@@ -133,10 +137,13 @@ class Fetch:
             self._by_text = True
             raise Empty from None
         except ResponseError as error:
-            if isinstance(error, NoPermissionError) or "unknown command" in str(error):
+            if str(error).startswith("BUSY "):  # with somebody's script; it has not begun with this one
+                self.hearing.pause()
+            elif isinstance(error, NoPermissionError) or _REFUSED.search(str(error)):
                 self._do_without(error)
-                raise Empty from None
-            raise
+            else:
+                raise
+            raise Empty from None
         self._by_text = False
         if not reply:
             self.hearing.answered(connection, None)
@@ -172,8 +179,9 @@ class Fetch:
 
     def _do_without(self, error: ResponseError) -> None:
         log.warning(
-            "the broker runs no scripts (%s): a message is taken off its list and noted in two steps, and is lost "
-            "where its worker is killed between them. Allow its user EVAL and EVALSHA: ACL SETUSER ... +eval +evalsha",
+            "the broker does not run the script of a fetch (%s): a message is taken off its list and noted in two "
+            "steps, and is lost where its worker is killed between them. Allow its user the commands: ACL SETUSER ... "
+            "+eval +evalsha +rpop +rpush +hset +hdel +zadd +exists",
             error,
         )
         self._serve(*self._usual)

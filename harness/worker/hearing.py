@@ -23,12 +23,16 @@ class Hearing:
         self.nothing = nothing
         self._socket: Any = None
         self._tells, self._naps, self._empty, self._look_at = False, True, False, 0.0
+        self._paused_until = 0.0
+        self._queues: list[str] = []
         #: The keys of which it has told since they were found empty; None while not all were found empty once.
         self._changed: set[str] | None = None
         self._looking: tuple[set[str], bool] = set(), True
 
-    def begin(self, connection: Any) -> None:
-        """Before the first fetch on it."""
+    def begin(self, connection: Any, queues: list[str]) -> None:
+        """Before a fetch from `queues`: nothing is known yet of another connection, or of other queues."""
+        if self._queues != queues:
+            self._queues, self._changed, self._look_at = queues, None, 0.0
         if self._socket is connection._sock:
             return
         self._empty, self._tells, self._changed = False, False, None
@@ -44,9 +48,16 @@ class Hearing:
 
     def may_be_something(self) -> bool:
         """Is it time for a fetch?"""
-        if monotonic() >= self._look_at:
+        now = monotonic()
+        if now < self._paused_until:
+            return False
+        if now >= self._look_at:
             return True
         return self._changed != set() if self._tells else self._naps or not self._empty
+
+    def pause(self) -> None:
+        """Send no fetch for a while."""
+        self._paused_until = monotonic() + LOOK
 
     def worth_a_look(self, lists: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Those of `lists` (their keys first) that the fetch which is sent now looks at: not what is known as empty."""

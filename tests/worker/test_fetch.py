@@ -238,7 +238,7 @@ def test_a_server_that_refuses_scripts(own_redis: Valkey, caplog: pytest.LogCapt
         (message,) = drain(channel)
         message.ack()
         assert not own_redis.client().exists("unacked", "unacked_index")
-    assert caplog.text.count("runs no scripts") == 1
+    assert caplog.text.count("does not run the script") == 1
 
 
 def test_a_server_that_forgot_the_script(own_redis: Valkey) -> None:
