@@ -14,6 +14,8 @@ log = logging.getLogger("harness")
 
 #: Seconds: until all lists are looked at again unasked, and how late the server answers where it can't tell.
 LOOK, NAP = 1.0, 0.1
+#: With so many lists each of the two is doubled, for a look takes longer: a good tenth of a second.
+MANY = 10_000
 
 
 class Hearing:
@@ -71,7 +73,7 @@ class Hearing:
 
     def first(self) -> tuple[Any, ...]:
         """The command to send before a fetch so that its answer comes later; empty for none."""
-        return ("BRPOP", self.nothing, NAP) if self._empty and self._naps and not self._tells else ()
+        return ("BRPOP", self.nothing, self._stretched(NAP)) if self._empty and self._naps and not self._tells else ()
 
     def read_first(self, connection: Any) -> None:
         """Its answer."""
@@ -86,7 +88,7 @@ class Hearing:
         keys, are_all = self._looking
         self._empty = found is None
         if are_all:
-            self._look_at = monotonic() + LOOK
+            self._look_at = monotonic() + self._stretched(LOOK)
         if found is not None:
             if self._changed is not None:
                 self._changed.add(found)  # there may be more
@@ -94,6 +96,9 @@ class Hearing:
             self._changed = set() if are_all else (self._changed or set()) - keys
             if connection.can_read(timeout=0):
                 self.hear(connection)
+
+    def _stretched(self, seconds: float) -> float:
+        return seconds * (1 + len(self._looking[0]) / MANY)
 
     def hear(self, connection: Any) -> None:
         """Read what it says unasked: all of it, for what is left in a buffer wakes nobody."""

@@ -1,4 +1,4 @@
-"""In the parent, on Redis-protocol brokers: a channel that may take no more is told of messages, and stays connected."""
+"""In the parent, on Redis-protocol brokers: a channel that may take no more is told all the same, stays connected."""
 
 from typing import Any
 
