@@ -27,7 +27,7 @@ from harness.process.copy import Job
 from harness.store.processed_jobs import FenceState, Key
 from harness.store.statements import does
 from harness.worker import announce, monitor
-from harness.worker.envelope import _is_readable
+from harness.worker.envelope import is_readable
 from harness.worker.harness import Harness
 from harness.worker.task import JobTask
 from harness.worker.trace import Reply, trace_job
@@ -123,7 +123,7 @@ class _Measured:
         envelope = json.dumps({"body": BODY, "headers": headers, "properties": where}).encode()
         more = lowest(lambda: pickle.dumps(ours)) - lowest(lambda: pickle.dumps(plain))
         return [
-            Part("see that it is a message (Redis protocol)", "parent", lowest(lambda: _is_readable(envelope))),
+            Part("see that it is a message (Redis protocol)", "parent", lowest(lambda: is_readable(envelope))),
             Part("the exact message for the child", "parent", max(0.0, more)),
         ]
 

@@ -164,10 +164,9 @@ def test_a_server_that_does_not_tell(own_redis: Valkey, refused: str, caplog: py
 
 def test_a_client_library_that_speaks_the_older_protocol(own_redis: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     """redis-py before 8: the server can't tell."""
-    params, two = Channel._connparams, {"protocol": 2}
-    monkeypatch.setattr(
-        Channel, "_connparams", lambda self, asynchronous=False: params(self, asynchronous) | {"protocol": 2}
-    )
+    params = Channel._connparams
+    two = {"protocol": 2}
+    monkeypatch.setattr(Channel, "_connparams", lambda self, asynchronous=False: params(self, asynchronous) | two)
     with consuming(own_redis.url, visibility_timeout=3600) as channel:
         for n in range(1, 4):
             drained(channel, n)
