@@ -181,6 +181,7 @@ def test_a_server_that_is_busy_with_a_script(own_redis: Valkey) -> None:
             drained(channel, 1)
         own_redis.client().script_kill()
         thread.join()
+        assert 1 <= own_redis.client().info("commandstats")["cmdstat_evalsha"]["rejected_calls"] <= 4
         publish(own_redis.url, {"n": 1})
         assert drain(channel)[0].payload == {"n": 1}
         assert channel.client.connection._sock is connected
