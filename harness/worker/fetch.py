@@ -6,6 +6,8 @@ kombu's would be, under a tag of this fetch's own, so that any worker of the que
 """
 
 import logging
+import os
+import re
 from queue import Empty
 from time import monotonic, time
 from typing import Any
@@ -18,9 +20,14 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 from harness.worker.envelope import is_readable, wrapped
 from harness.worker.fetch_scripts import FETCH, SHA, TAKE
 from harness.worker.hearing import Hearing
-from harness.worker.returned import end_of_note, give_back, note
+from harness.worker.idle import stay_connected
+from harness.worker.returned import end_of_note, note
+from harness.worker.unanswered import Unanswered
 
 log = logging.getLogger("harness")
+
+#: What a server says that knows no scripts, or lets its user run none of them or not what this one does.
+_REFUSED = re.compile(r"unknown command|ACL failure|can't run this command|no permissions")
 
 
 def keep_fetched(channel: Any) -> None:
@@ -35,6 +42,7 @@ class Fetch:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
         self.hearing = Hearing(f"{channel.global_keyprefix}{channel.unacked_key}_nothing")
+        self.unanswered = Unanswered(channel)
         self._usual = channel._brpop_start, channel._brpop_read
         self._tag = ""
         self._first: tuple[Any, ...] = ()
@@ -46,7 +54,7 @@ class Fetch:
         channel, qos = self.channel, self.channel.qos
         self._serve(self.start, self.read)
         channel.Message = _tagged(channel.Message, self)
-        append = qos.append
+        append, disconnected = qos.append, channel._on_connection_disconnect
 
         def append_unless_noted(message: Any, delivery_tag: Any) -> None:
             if self._arriving is None or self._arriving[1] != delivery_tag:
@@ -55,8 +63,14 @@ class Fetch:
             self._arriving = None
             QoS.append(qos, message, delivery_tag)
 
-        qos.append = append_unless_noted
-        give_back(channel)
+        def on_disconnect(connection: Any) -> None:
+            if channel._in_poll is connection and connection.pid == os.getpid():
+                self.unanswered.add(self._tag)
+            disconnected(connection)
+
+        qos.append, channel._on_connection_disconnect = append_unless_noted, on_disconnect
+        stay_connected(channel, self.hearing)
+        self.unanswered.ask()
 
     def tag_of(self, raw: Any) -> str | None:
         """That of the message which is being delivered, if `raw` is it."""
@@ -65,19 +79,22 @@ class Fetch:
     def start(self, timeout: float | None = None) -> None:
         """What kombu calls, again and again, while nothing is under way: send a fetch, if it is time for one."""
         channel, connection = self.channel, self.channel.client.connection
-        self.hearing.begin(connection)
+        self.unanswered.ask_again()
+        self.hearing.begin(connection, channel.active_queues)
         if not self.hearing.may_be_something():
             return
         queues = channel._queue_cycle.consume(len(channel.active_queues))
-        if not queues:
+        lists = [(channel._q_for_pri(queue, step), queue) for step in channel.priority_steps for queue in queues]
+        self._lists = self.hearing.worth_a_look([(f"{channel.global_keyprefix}{key}", queue) for key, queue in lists])
+        if not self._lists:
             return
-        self._lists = [(channel._q_for_pri(queue, step), queue) for step in channel.priority_steps for queue in queues]
         self._tag, self._first = uuid4().hex, self.hearing.first()
         keys = self._keys(*(key for key, _ in self._lists))
         script = ("EVAL", FETCH) if self._by_text else ("EVALSHA", SHA)
         fetch = (*script, len(keys), *keys, self._tag, time(), *(end_of_note(queue) for _, queue in self._lists))
         channel._in_poll, channel._brpop_sent_at = connection, monotonic()
-        connection.send_packed_command(connection.pack_commands([self._first, fetch] if self._first else [fetch]))
+        commands = connection.pack_commands([self._first, fetch] if self._first else [fetch])
+        connection.send_packed_command(commands, check_health=False)
 
     def read(self, **_: Any) -> bool:
         """What kombu calls when the server has said something. Raises Empty where no message was delivered."""
@@ -87,14 +104,19 @@ class Fetch:
                 self.hearing.hear(connection)
                 raise Empty
             queue, item = self._answer(connection)
-        except channel.connection_errors:
+        except (Empty, ResponseError):
+            raise
+        except BaseException:
+            # Whatever it was: an answer that is left half-read would be taken for the next one's.
             connection.disconnect()
+            self.unanswered.ask()
             raise
         finally:
             channel._in_poll = None
             channel._flush_brpop_reauth()
         if channel._closing or queue not in channel.connection._callbacks:
-            give_back(channel, self._tag)
+            self.unanswered.add(self._tag)
+            self.unanswered.ask()
             raise Empty
         channel._queue_cycle.rotate(queue)
         payload = loads(item.decode("utf-8"))
@@ -114,20 +136,21 @@ class Fetch:
         except NoScriptError:
             self._by_text = True
             raise Empty from None
-        except self.channel.connection_errors:
-            give_back(self.channel, self._tag, unsure=True)
-            raise
         except ResponseError as error:
-            if isinstance(error, NoPermissionError) or "unknown command" in str(error):
+            if str(error).startswith("BUSY "):  # with somebody's script; it has not begun with this one
+                self.hearing.pause()
+            elif isinstance(error, NoPermissionError) or _REFUSED.search(str(error)):
                 self._do_without(error)
-                raise Empty from None
-            raise
+            else:
+                raise
+            raise Empty from None
         self._by_text = False
-        self.hearing.answered(connection, empty=not reply)
         if not reply:
+            self.hearing.answered(connection, None)
             raise Empty
         number, item, noted = reply
         key, queue = self._lists[number - 1]
+        self.hearing.answered(connection, key)
         readable = is_readable(item)
         if not (noted and readable):
             item = self._noted(connection, key, queue, item, item if readable else wrapped(item, queue), noted)
@@ -140,14 +163,15 @@ class Fetch:
             command = ("HSET", self._keys()[0], self._tag, note(message, queue))
         else:
             command = ("EVAL", TAKE, 3, *self._keys(key), self._tag, time(), found, note(message, queue))
-        connection.send_command(*command)
+        connection.send_command(*command, check_health=False)
         if not connection.read_response() and not popped:
             raise Empty
         return message
 
     def _keys(self, *lists: str) -> list[str]:
         channel = self.channel
-        return [f"{channel.global_keyprefix}{key}" for key in (channel.unacked_key, channel.unacked_index_key, *lists)]
+        prefix = channel.global_keyprefix
+        return [f"{prefix}{channel.unacked_key}", f"{prefix}{channel.unacked_index_key}", *lists]
 
     def _serve(self, start: Any, read: Any) -> None:
         channel = self.channel
@@ -155,8 +179,9 @@ class Fetch:
 
     def _do_without(self, error: ResponseError) -> None:
         log.warning(
-            "the broker runs no scripts (%s): a message is taken off its list and noted in two steps, and is lost "
-            "where its worker is killed between them. Allow its user EVAL and EVALSHA: ACL SETUSER ... +eval +evalsha",
+            "the broker does not run the script of a fetch (%s): a message is taken off its list and noted in two "
+            "steps, and is lost where its worker is killed between them. Allow its user the commands: ACL SETUSER ... "
+            "+eval +evalsha +rpop +rpush +hset +hdel +zadd +exists",
             error,
         )
         self._serve(*self._usual)

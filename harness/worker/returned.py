@@ -6,8 +6,8 @@ which it can't write that it is given again, or for whose exchange it finds no q
 
 import json
 import logging
-from collections import deque
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from kombu.utils.json import dumps
@@ -16,10 +16,8 @@ from harness.worker.envelope import is_readable, wrapped
 
 log = logging.getLogger("harness")
 
-#: Tags of fetches whose answer never came: each may have taken a message.
-_unanswered: deque[str] = deque(maxlen=1000)
 
-
+@lru_cache(maxsize=100_000)
 def end_of_note(queue: str) -> str:
     """A note is `[message, exchange, routing key]` in JSON; the default exchange leads to the queue itself."""
     return f', "", {json.dumps(queue)}]'
@@ -28,21 +26,6 @@ def end_of_note(queue: str) -> str:
 def note(message: bytes, queue: str) -> bytes:
     """What stands in the hash of unacknowledged messages."""
     return b"[" + message + end_of_note(queue).encode()
-
-
-def give_back(channel: Any, tag: str = "", *, unsure: bool = False) -> None:
-    """Put what `tag` stands for back; and what earlier fetches may have taken, whose answers never came.
-
-    `unsure`: it is one of these. They are kept until a connection comes that can be asked.
-    """
-    if unsure:
-        _unanswered.append(tag)
-    elif tag:
-        channel.qos.restore_by_tag(tag)
-    with suppress(*channel.connection_errors, channel.ResponseError):
-        while _unanswered:
-            channel.qos.restore_by_tag(_unanswered[0])
-            _unanswered.popleft()
 
 
 def keep_returned(channel: Any) -> None:

@@ -34,6 +34,10 @@ class Proxy:
         self._connections: list[threading.Thread] = []
         self._open: set[socket.socket] = set()
         self._swallowed: bytes | None = None
+        self._broken: tuple[bytes, int] | None = None
+        self._held: bytes | None = None
+        self._release = threading.Event()
+        self.in_crumbs = False
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
 
@@ -60,6 +64,24 @@ class Proxy:
         self._swallowed = word.encode()
         return self._gone
 
+    def break_off(self, word: str, at: int) -> None:
+        """Of the answer that says `word`, so many bytes arrive; then its connection ends."""
+        self._broken = word.encode(), at
+
+    def hold(self, word: str) -> None:
+        """The request that says `word` waits, as its answer does, for `release`: its connection seems well."""
+        self._release.clear()
+        self._held = word.encode()
+
+    @property
+    def holds(self) -> bool:
+        """Does a request wait?"""
+        return self._held is None and not self._release.is_set()
+
+    def release(self) -> None:
+        """Let what waits reach the server, even if who sent it is gone."""
+        self._release.set()
+
     def cut(self, *words: str, forward: bool) -> Cut:
         made = Cut(tuple(word.encode() for word in words), forward)
         with self._lock:
@@ -68,6 +90,7 @@ class Proxy:
 
     def close(self) -> None:
         """End, with all connections."""
+        self._release.set()
         _end(self._listener)
         self._accepting.join()
         for server in list(self._open):
@@ -110,6 +133,9 @@ class Proxy:
                 return
             if data in (COMMIT, ROLLBACK):
                 said = b""
+            if self._held is not None and self._held in data:
+                self._held = None
+                self._release.wait(60)
             server.sendall(data)
 
     def _pump(self, server: socket.socket, client: socket.socket) -> None:
@@ -119,8 +145,13 @@ class Proxy:
                 if self._swallowed is not None and self._swallowed in data:
                     deaf, self._swallowed = True, None
                     self._gone.set()
+                if self._broken is not None and self._broken[0] in data:
+                    at, self._broken = self._broken[1], None
+                    client.sendall(data[:at])
+                    break
                 if not deaf:
-                    client.sendall(data)
+                    for piece in (data[n : n + 1] for n in range(len(data))) if self.in_crumbs else (data,):
+                        client.sendall(piece)
         _end(client)
 
     def _take(self, said: bytes) -> Cut | None:

@@ -3,71 +3,19 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
-from kombu import Connection, Consumer, Exchange, Queue
+from kombu import Connection
 from kombu.transport.redis import Channel
 from kombu.utils.json import dumps
 
 from harness.dev.valkey import Valkey
 from harness.worker import hearing
-from harness.worker.channel import lose_nothing
+from tests.worker.fetching import calls, consuming, drain, drained, looks, notes, publish, restricted
 from tests.worker.proxy import Proxy
 from tests.worker.running import State, Worker, client, until
-
-TWO = {"protocol": 2}
-
-
-@contextmanager
-def consuming(url: str, *names: str, kombus: bool = False, no_ack: bool = False, **options: Any) -> Iterator[Any]:
-    """A channel that consumes the queues `names`; what it was given is in `channel.found`."""
-    with Connection(url, transport_options={"visibility_timeout": 1, **options}) as connection:
-        channel = connection.channel()
-        if not kombus:
-            lose_nothing(channel)
-        channel.found = []
-        queues = [Queue(name, Exchange("", "direct"), name, channel=channel) for name in names or ("jobs",)]
-        consumer = Consumer(channel, queues, on_message=channel.found.append, accept=["json"], no_ack=no_ack)
-        consumer.consume()
-        channel.consumer = consumer
-        yield channel
-
-
-def drain(channel: Any, count: int = 1, seconds: float = 10.0) -> list[Any]:
-    """Wait until `channel` was given so many messages."""
-    until(lambda: _drained(channel, count), seconds, f"{count} messages, not {len(channel.found)}")
-    return list(channel.found)
-
-
-def _drained(channel: Any, count: int) -> bool:
-    try:
-        channel.connection.client.drain_events(timeout=0.1)
-    except TimeoutError:
-        pass
-    return len(channel.found) >= count
-
-
-def publish(url: str, body: Any, queue: str = "jobs", **options: Any) -> None:
-    with Connection(url, transport_options=options.pop("transport", {})) as connection:
-        connection.Producer().publish(body, routing_key=queue, **options)
-
-
-def notes(server: Valkey) -> list[Any]:
-    return [json.loads(one) for one in server.client().hvals("unacked")]
-
-
-def calls(server: Valkey, command: str) -> int:
-    return int(server.client().info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
-
-
-def looks(server: Valkey) -> int:
-    """Fetches that found nothing: each has looked at the four lists of a queue."""
-    return calls(server, "llen") // 4
 
 
 def test_a_message_is_noted_by_the_fetch(own_redis: Valkey) -> None:
@@ -102,10 +50,10 @@ def test_an_answer_that_never_comes(own_redis: Valkey, kombus: bool) -> None:
     proxy = Proxy(own_redis.url)
     try:
         with consuming(proxy.url, kombus=kombus, visibility_timeout=3600) as channel:
-            _drained(channel, 1)
+            drained(channel, 1)
             handed = proxy.swallow("delivery_tag")
             publish(own_redis.url, {"n": 1})
-            until(lambda: _drained(channel, 1) or handed.is_set(), 10, "it was handed over")
+            until(lambda: drained(channel, 1) or handed.is_set(), 10, "it was handed over")
             assert channel.found == []
             proxy.cut_all()
             with pytest.raises(channel.connection_errors):
@@ -122,19 +70,21 @@ def test_a_server_that_is_away_is_asked_when_it_is_back(own_redis: Valkey) -> No
     proxy = Proxy(own_redis.url)
     try:
         with consuming(proxy.url, visibility_timeout=3600) as channel:
-            _drained(channel, 1)
+            drained(channel, 1)
             handed = proxy.swallow("delivery_tag")
             publish(own_redis.url, {"n": 1})
-            until(lambda: _drained(channel, 1) or handed.is_set(), 10, "it was handed over")
+            until(lambda: drained(channel, 1) or handed.is_set(), 10, "it was handed over")
             own_redis.kill()
             with pytest.raises(channel.connection_errors):
                 drain(channel)
+        own_redis.start()
+        assert not own_redis.client().llen("jobs")
+        with consuming(proxy.url, "others", visibility_timeout=3600, unacked_key="another"):
+            assert not own_redis.client().llen("jobs"), "one that notes elsewhere has nothing to give back"
+        with consuming(proxy.url, visibility_timeout=3600) as channel:
+            assert [message.payload for message in drain(channel)] == [{"n": 1}]
     finally:
         proxy.close()
-    own_redis.start()
-    assert not own_redis.client().llen("jobs")
-    with consuming(own_redis.url, visibility_timeout=3600) as channel:
-        assert [message.payload for message in drain(channel)] == [{"n": 1}]
 
 
 @pytest.mark.parametrize("kombus", [False, True], ids=["harness", "kombu"])
@@ -168,7 +118,7 @@ def test_each_queue_and_priority_wakes(own_redis: Valkey, monkeypatch: pytest.Mo
     """By what the server tells: without, this fetch would be the last for an hour."""
     monkeypatch.setattr(hearing, "LOOK", 3600.0)
     with consuming(own_redis.url, "one", "two") as channel:
-        _drained(channel, 1)
+        drained(channel, 1)
         for n, (queue, priority) in enumerate((("one", 0), ("two", 9), ("two", 0), ("one", 5)), 1):
             publish(own_redis.url, {"n": n}, queue, priority=priority)
             assert drain(channel, n)[-1].payload == {"n": n}
@@ -186,11 +136,11 @@ def test_what_comes_with_the_answer_wakes(own_redis: Valkey, monkeypatch: pytest
 
 def test_an_idle_consumer_asks_once_a_second(own_redis: Valkey) -> None:
     with consuming(own_redis.url) as channel:
-        _drained(channel, 1)
+        drained(channel, 1)
         begin = looks(own_redis)
         end = time.monotonic() + 3
         while time.monotonic() < end:
-            _drained(channel, 1)
+            drained(channel, 1)
         assert 1 <= looks(own_redis) - begin <= 5
 
 
@@ -201,13 +151,13 @@ def test_a_server_that_does_not_tell(own_redis: Valkey, refused: str, caplog: py
     with consuming(url, "one", "two", visibility_timeout=3600) as channel:
         for n, queue in enumerate(("two", "one", "two"), 1):
             for _ in range(3):
-                _drained(channel, n)
+                drained(channel, n)
             publish(own_redis.url, {"n": n}, queue)
             assert drain(channel, n)[-1].payload == {"n": n}
         begin = looks(own_redis)
         end = time.monotonic() + 2
         while time.monotonic() < end:
-            _drained(channel, 4)
+            drained(channel, 4)
         assert 1 <= looks(own_redis) - begin <= (8 if "brpop" in refused else 60)
     assert ("can't be made to wait" in caplog.text) == ("brpop" in refused)
 
@@ -215,19 +165,14 @@ def test_a_server_that_does_not_tell(own_redis: Valkey, refused: str, caplog: py
 def test_a_client_library_that_speaks_the_older_protocol(own_redis: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     """redis-py before 8: the server can't tell."""
     params = Channel._connparams
-    monkeypatch.setattr(Channel, "_connparams", lambda self, asynchronous=False: params(self, asynchronous) | TWO)
+    two = {"protocol": 2}
+    monkeypatch.setattr(Channel, "_connparams", lambda self, asynchronous=False: params(self, asynchronous) | two)
     with consuming(own_redis.url, visibility_timeout=3600) as channel:
         for n in range(1, 4):
-            _drained(channel, n)
+            drained(channel, n)
             publish(own_redis.url, {"n": n})
             assert drain(channel, n)[-1].payload == {"n": n}
         assert calls(own_redis, "client|tracking") == 0
-
-
-def restricted(server: Valkey, rules: str) -> str:
-    """URL for a user without some rights."""
-    server.client().execute_command("ACL", "SETUSER", "limited", "on", ">limited", "~*", "&*", "+@all", *rules.split())
-    return server.url.replace(f":{server.password}@", "limited:limited@")
 
 
 def test_a_server_that_refuses_scripts(own_redis: Valkey, caplog: pytest.LogCaptureFixture) -> None:
@@ -236,7 +181,7 @@ def test_a_server_that_refuses_scripts(own_redis: Valkey, caplog: pytest.LogCapt
         (message,) = drain(channel)
         message.ack()
         assert not own_redis.client().exists("unacked", "unacked_index")
-    assert caplog.text.count("runs no scripts") == 1
+    assert caplog.text.count("does not run the script") == 1
 
 
 def test_a_server_that_forgot_the_script(own_redis: Valkey) -> None:
@@ -347,7 +292,7 @@ def test_what_nobody_acknowledges_is_not_noted(own_redis: Valkey) -> None:
 
 def test_what_comes_for_a_consumer_that_has_left_goes_back(own_redis: Valkey) -> None:
     with consuming(own_redis.url) as channel:
-        _drained(channel, 1)
+        drained(channel, 1)
         publish(own_redis.url, {"n": 1})
         channel.connection.cycle.on_poll_start()
         assert not channel._in_poll or own_redis.client().hlen("unacked") == 1
@@ -393,7 +338,7 @@ def test_consumers_side_by_side_take_each_message_once(own_redis: Valkey) -> Non
     def take() -> None:
         with consuming(own_redis.url) as channel:
             while len(taken) < 300:
-                _drained(channel, 1)
+                drained(channel, 1)
                 for message in channel.found:
                     taken.append(message.payload["n"])
                     message.ack()
