@@ -10,6 +10,7 @@ from celery import signals
 from celery.exceptions import InvalidTaskError
 from celery.worker import state as worker_state
 from celery.worker.consumer import Consumer as CeleryConsumer
+from redis.exceptions import NoPermissionError
 
 from harness.core.failure import Failure, Kind
 from harness.worker import monitor
@@ -48,7 +49,6 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             except self.connection_errors:
                 raise
             except self.channel_errors as error:
-                self._wait(error)
                 raise ConnectionResetError(f"the broker closed the channel or refused a command: {error}") from error
 
         return going_on
@@ -101,6 +101,8 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         kombu's Redis transport wants to hand back unacknowledged messages then, over a connection that is no more, and
         raises an AttributeError. The broker hands them back itself, when their visibility time-out is over.
         """
+        if _is_refusal(exc):
+            self._wait(exc)
         if self.connection is not None:
             self.connection.close = _close_anyway(self.connection.close)
         super().on_connection_error_after_connected(exc)
@@ -173,6 +175,11 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             if queue.routing_key == key and (queue.exchange.name if queue.exchange else "") == exchange:
                 return str(queue.name)
         return str(key or self.app.conf.task_default_queue)
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Is it a right that is missing, by the word of a Redis-protocol server, or by what that led to?"""
+    return error is not None and (isinstance(error, NoPermissionError) or _is_refusal(error.__cause__))
 
 
 def _head(message: Any) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def is_readable(item: bytes | str) -> bool:
             and (encoding is None or type(encoding) is str)
             and isinstance(envelope.get("headers"), dict | None)
         )
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except Exception:  # what kombu's own types raise, too: a decimal that is none, a module that is not there
         return False
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kombu.utils.json import dumps
+from redis.exceptions import RedisError
 
 from harness.worker.envelope import is_readable, wrapped
 
@@ -37,7 +38,9 @@ def keep_returned(channel: Any) -> None:
     def restore_by_tag(tag: Any, client: Any = None, leftmost: bool = False) -> None:
         try:
             usual(tag, client, leftmost)
-        except (ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
+        except (RedisError, OSError):
+            raise
+        except Exception as error:  # reading a note may raise what any of kombu's own types does
             with channel.conn_or_acquire(client) as own:
                 _restore_anyway(channel, own, tag, error)
 

@@ -221,6 +221,12 @@ def test_a_note_that_can_not_be_written(own_redis: Valkey) -> None:
         assert not own_redis.client().exists("unacked")
 
 
+#: kombu's reader raises what the type does, here no ValueError.
+NO_DECIMAL = {
+    "body": "",
+    "headers": {"x": {"__type__": "decimal", "__value__": "abc"}},
+    "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": "jobs"}},
+}
 GARBAGE = {
     "empty": b"",
     "no UTF-8": b"\xff\xfe",
@@ -230,6 +236,7 @@ GARBAGE = {
     "an envelope by its looks": b'{"delivery_tag": 0x1F}',
     "… that is no UTF-8": b'{"delivery_tag": "\xff"}',
     "… that is nested too deep": b'{"delivery_tag": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "… with a value that is none of its type": json.dumps(NO_DECIMAL).encode(),
 }
 
 

@@ -35,7 +35,7 @@ def test_a_worker_behind_pgbouncer(
     broker_url: str, pgbouncer: PgBouncer, state: State, sender: Celery, tmp_path: Path
 ) -> None:
     """More processes than it has connections; and it is started again under them."""
-    worker = Worker(broker_url, pgbouncer.url, tmp_path / "worker.log", concurrency=5)
+    worker = ForkedWorker(broker_url, pgbouncer.url, tmp_path / "worker.log", concurrency=5)
     worker.start()
     try:
         jobs_of_every_kind(pgbouncer.url, state, sender, tmp_path)

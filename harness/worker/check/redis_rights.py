@@ -39,9 +39,11 @@ def missing(connection: Connection, app: Celery) -> str:
 
 def _keys(channel: Any, app: Celery) -> Iterable[str]:
     yield from (channel.unacked_key, channel.unacked_index_key, channel.unacked_mutex_key)
-    for queue in app.amqp.queues.consume_from.values():
+    control = "celery@host.celery.pidbox"  # where remote control reaches a worker
+    for name in (control, *app.amqp.queues.consume_from):
         for step in channel.priority_steps:
-            yield channel._q_for_pri(queue.name, step)
+            yield channel._q_for_pri(name, step)
+    for queue in app.amqp.queues.consume_from.values():
         if queue.exchange is not None and queue.exchange.name:
             yield channel.keyprefix_queue % queue.exchange.name
 
