@@ -10,7 +10,7 @@ from celery import signals
 from celery.exceptions import InvalidTaskError
 from celery.worker import state as worker_state
 from celery.worker.consumer import Consumer as CeleryConsumer
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from harness.core.failure import Failure, Kind
 from harness.worker import monitor
@@ -179,7 +179,10 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 
 def _is_refusal(error: BaseException | None) -> bool:
     """Is it a right that is missing, by the word of a Redis-protocol server, or by what that led to?"""
-    return error is not None and (isinstance(error, NoPermissionError) or _is_refusal(error.__cause__))
+    if error is None:
+        return False
+    in_script = isinstance(error, ResponseError) and "ACL failure" in str(error)
+    return in_script or isinstance(error, NoPermissionError) or _is_refusal(error.__cause__)
 
 
 def _head(message: Any) -> dict[str, Any]:

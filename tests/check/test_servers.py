@@ -289,8 +289,8 @@ def test_redis(redis_patient: tuple[Redis, Patient]) -> None:
 
 #: The line of docs/howto/deploy.md, for the queue of these apps, `billing`.
 RIGHTS = (
-    "resetkeys resetchannels ~billing* ~unacked* ~_kombu.* ~*.celery.pidbox* ~celeryev.* &/0.* "
-    "-@all +@read +@write +@blocking +@connection +@transaction +@pubsub +@scripting -@dangerous +info"
+    "resetkeys ~billing* ~unacked* ~_kombu.* ~*.celery.pidbox* ~celeryev.* &* "
+    "-@all +@read +@write +@blocking +@connection +@transaction +@pubsub +@scripting -@dangerous +info +time"
 )
 
 

@@ -19,13 +19,14 @@ def test_the_rights_that_the_docs_name_are_enough(
     url = limited(own_redis, RIGHTS.replace("~billing*", "~jobs*"))
     worker, sender = Worker(url, database, tmp_path / "log").start(), client(url)
     try:
-        good, again, killed = new(), new(), new()
+        good, again, held = new(), new(), new()
         sender.send_task("credit", task_id=good, priority=5)
         sender.send_task("fails_until", kwargs={"good": 2}, task_id=again)
-        sender.send_task("kills_worker", kwargs={"times": 1}, task_id=killed)
-        until(lambda: not worker.alive, 60)
+        sender.send_task("credit", kwargs={"pause": 2}, task_id=held)
+        until(lambda: state.sql("SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'"), 60)
+        worker.kill()
         worker.start()
-        for job_id in (good, again, killed):
+        for job_id in (good, again, held):
             until(lambda job_id=job_id: state.settled(job_id), 60)
             assert state.effects(job_id) == 1
         assert sender.control.ping(timeout=5)
