@@ -29,7 +29,8 @@ worker_cancel_long_running_tasks_on_connection_loss = False
 # A worker that starts before its broker waits for it.
 broker_connection_retry_on_startup = True
 
-if os.environ.get("CELERY_BROKER_URL", "").startswith(("redis", "valkey")):
+_broker = os.environ.get("CELERY_BROKER_URL") or globals().get("broker_url", "")
+if str(_broker).startswith(("redis", "valkey", "sentinel")):
     # A Redis-protocol broker delivers a message again when it has not been acknowledged for so long (seconds). So long
     # do the jobs of a worker that was killed wait for another one, and up to a quarter of a minute more: the harness
     # has kombu look that often, and a worker that is killed over it does not keep the others from looking. Let it be

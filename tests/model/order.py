@@ -199,8 +199,9 @@ def _relay(s: State, number: int, world: World) -> Iterator[Step]:
                 True,
             )
     elif not row.stands_back:
-        if is_first(s, number, world) and is_free(s, number):
-            if below_watermark(s, number) or not world.variant.watermark:
+        turn = is_first(s, number, world) and is_free(s, number)
+        if turn or row.claimed == "over":  # that one has had its turn: only its letter is to be written
+            if not turn or below_watermark(s, number) or not world.variant.watermark:
                 sent = change(s, number, row=row._replace(leased=True))
                 yield f"send {number}", sent._replace(queue=_with(s.queue, (number, row.generation))), False
         else:
