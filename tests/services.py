@@ -20,6 +20,7 @@ from psycopg2 import sql
 from redis import Redis
 
 from harness.dev.postgres import Postgres
+from harness.dev.process import ServiceError
 from harness.dev.service import Service
 from harness.dev.valkey import Valkey
 from tests import pgbouncer
@@ -183,7 +184,15 @@ class Servers:
         return self._shared[name]
 
     def _start(self, make: Callable[[Path], S]) -> S:
-        service = make(self._folder / f"server{next(self._numbers)}")
-        service.start()
-        self._running.append(service)
-        return service
+        for attempt in range(3):
+            service = make(self._folder / f"server{next(self._numbers)}")
+            try:
+                service.start()
+            except ServiceError:
+                # A port that was free a moment ago may be another test's by now.
+                if attempt == 2:
+                    raise
+                continue
+            self._running.append(service)
+            return service
+        raise AssertionError  # the last attempt returns or raises

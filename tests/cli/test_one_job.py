@@ -123,7 +123,7 @@ def test_a_password_in_the_query_of_the_url_is_not_shown(place: Place) -> None:
     user, password = place.database.url.username, place.database.url.password
     url = place.database.url.set(username=None, password=None).update_query_dict({"user": user, "password": password})
     shell = Shell(url.render_as_string(hide_password=False))
-    said = shell("migrate", "--check").stdout
+    said = shell("migrate", "--check").stdout.replace("\n", "")  # a long line is broken anywhere
     assert "password=***" in said
     assert str(password) not in said
     shell.close()

@@ -199,7 +199,11 @@ class Place:
 
     def enqueue(self, sent: Sent, delay: float, commits: bool) -> Said:
         entry = Entry(self._arrival(sent), delay)
-        steps = put(self.store.enqueueing, self.service, [entry], read)
+
+        def same(one: Entry, known: bytes) -> bool:
+            return self.store.forms.say(one.arrival.task, one.arrival.message, known)
+
+        steps = put(self.store.enqueueing, self.service, [entry], read, same)
         with self.database.engine.connect() as connection:
             rows: Sequence[Any] | None = None
             try:

@@ -230,7 +230,7 @@ def a_name_that_looks_like_a_step_outside(desk: Desk, operator: Harness) -> None
     letter = until(lambda: desk.state.letter(odd), 60, "its letter")
     assert letter.reason == "unknown_task"
     give_back(operator, letter)
-    until(lambda: desk.state.inbox(odd) and desk.state.inbox(odd).failures, 60, "its copy is looked at, and waits")
+    until(lambda: (row := desk.state.inbox(odd)) and row.failures, 60, "its copy is looked at, and waits")
     assert desk.state.fence(odd) == "waiting"
     desk.state.sql("DELETE FROM core.inbox WHERE job_id = :id", id=odd)
 
