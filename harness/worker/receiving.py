@@ -198,9 +198,18 @@ class Receiver:
 
 
 def _is_same(message: Any, other: Any) -> bool:
-    """Is it by its sender's tag, which only Redis-protocol brokers have, and by what it says?"""
-    tag = message.properties.get("delivery_tag")
-    return tag is not None and tag == other.properties.get("delivery_tag") and message.raw_body == other.raw_body
+    """Is it by its sender's tag, which only Redis-protocol brokers have, and by all that it says?
+
+    A sender may write the same tag, or the same body, into every message.
+    """
+    return message.properties.get("delivery_tag") is not None and _said(message) == _said(other)
+
+
+def _said(message: Any) -> tuple[Any, ...]:
+    """Without the broker's own words."""
+    headers = {key: value for key, value in (message.headers or {}).items() if key != "redelivered"}
+    properties = {key: value for key, value in message.properties.items() if key != "delivery_info"}
+    return message.raw_body, headers, properties
 
 
 def _after(failures: int) -> float:
