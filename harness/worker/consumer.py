@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +9,13 @@ from celery import signals
 from celery.exceptions import InvalidTaskError
 from celery.worker import state as worker_state
 from celery.worker.consumer import Consumer as CeleryConsumer
-from redis.exceptions import NoPermissionError, ResponseError
 
 from harness.core.failure import Failure, Kind
 from harness.worker import monitor
 from harness.worker.channel import lose_nothing
 from harness.worker.properties import take_any_properties
 from harness.worker.recorder import Recorder
+from harness.worker.refused import Refusals
 from harness.worker.source_queue import Arriving, noted, read_lists
 from harness.worker.stopping import let_accept
 from harness.worker.trace import Reply
@@ -24,16 +23,13 @@ from harness.worker.wire import Wire, wire_of
 
 log = logging.getLogger("harness")
 
-#: Seconds: how soon behind another refusal one is the next of the same kind, and how long is waited at most.
-PATIENCE, LONGEST = 10.0, 5.0
-
 
 class Consumer(CeleryConsumer):  # type: ignore[misc]
     """Celery's consumer; installed through `worker_consumer`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._refusals, self._refused_at = 0, 0.0
+        self._refusals = Refusals()
         loop: Callable[..., Any] = vars(self)["loop"]
         self.loop = self._going_on(loop)
 
@@ -52,19 +48,6 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
                 raise ConnectionResetError(f"the broker closed the channel or refused a command: {error}") from error
 
         return going_on
-
-    def _wait(self, error: BaseException) -> None:
-        """Connecting helps nothing where a right is missing, and Celery would do so twenty times in a second."""
-        now = time.monotonic()
-        self._refusals = self._refusals + 1 if now - self._refused_at < PATIENCE else 0
-        if self._refusals > 1:
-            log.error(
-                "the broker goes on to refuse what a worker needs (%s): `celery -A yourapp harness check` names a "
-                "right that is missing; the worker goes on trying",
-                error,
-            )
-        time.sleep(min(0.1 * 2**self._refusals, LONGEST))
-        self._refused_at = time.monotonic()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         lose_nothing(self.task_consumer.channel)
@@ -101,8 +84,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         kombu's Redis transport wants to hand back unacknowledged messages then, over a connection that is no more, and
         raises an AttributeError. The broker hands them back itself, when their visibility time-out is over.
         """
-        if _is_refusal(exc):
-            self._wait(exc)
+        self._refusals.wait(exc)
         if self.connection is not None:
             self.connection.close = _close_anyway(self.connection.close)
         super().on_connection_error_after_connected(exc)
@@ -175,14 +157,6 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             if queue.routing_key == key and (queue.exchange.name if queue.exchange else "") == exchange:
                 return str(queue.name)
         return str(key or self.app.conf.task_default_queue)
-
-
-def _is_refusal(error: BaseException | None) -> bool:
-    """Is it a right that is missing, by the word of a Redis-protocol server, or by what that led to?"""
-    if error is None:
-        return False
-    in_script = isinstance(error, ResponseError) and "ACL failure" in str(error)
-    return in_script or isinstance(error, NoPermissionError) or _is_refusal(error.__cause__)
 
 
 def _head(message: Any) -> dict[str, Any]:
